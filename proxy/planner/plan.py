@@ -16,7 +16,7 @@ from operator import attrgetter
 import orjson
 from msgspec import structs
 
-from proxy.kit.lru import Bounded, LastUsed
+from proxy.kit.lru import LastUsed
 from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.value import dataclass, digest, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
@@ -236,7 +236,6 @@ class InFlight:
         return deviation
 
 
-_MOST_LAST = 256
 _MOST_TALKS = 8192
 _TALK_BYTES = 400
 
@@ -244,16 +243,12 @@ _TALK_BYTES = 400
 class Diagnosing:
     """Says for each request why it was not read from the cache.
 
-    The records of a session belong to the session, and are shared together with it. Two more things are kept here: the
-    last layout of each session, which saves work, and the names by which a conversation is found when it continues with
-    another model. Both are in memory only, each in about ``capacity_bytes``.
+    The records of a session belong to the session, and are shared together with it. The names by which a conversation
+    is found when it continues with another model are kept here, in memory only, in about ``capacity_bytes``.
     """
 
     def __init__(self, sessions: SessionTable, capacity_bytes: int) -> None:
         self._sessions = sessions
-        self._last: Bounded[str, SentPrompt] = Bounded(
-            capacity_bytes, lambda sent: sent.record.about_bytes + 80 * len(sent.digests), _MOST_LAST
-        )
         self._talks: LastUsed[tuple[str, bytes], str] = LastUsed(min(_MOST_TALKS, capacity_bytes // _TALK_BYTES))
 
     def compare(self, in_flight: InFlight, *, is_own: bool) -> None:
@@ -263,7 +258,7 @@ class Diagnosing:
         session, route = analysis.session, incoming.route
         layout = analysis.own.arrived if is_own else analysis.choice.layout
         marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
-        last = self._last.get(session.id, NOTHING_SENT)
+        last = session.sent
         pairs, before = analysis.recognised.transcript.pairs, session.prompts
         if not before:
             # At the conversation's first request to a model, these are its records at another model.
@@ -302,8 +297,7 @@ class Diagnosing:
             found = None
         elif found is not None and found.kind is BreakKind.REORDERED and not in_flight.shows_own:
             found = replace(found, is_waste=False)  # the planner has weighed what it costs
-        session.prompts = [*session.prompts, record][-MAX_PROMPTS:]
-        self._last.put(session.id, sent)
+        session.prompts, session.sent = [*session.prompts, record][-MAX_PROMPTS:], sent
         return found
 
 

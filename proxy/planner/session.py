@@ -24,7 +24,7 @@ from proxy.planner.change_rates import (
     fixed_hazard,
     turn_survival,
 )
-from proxy.planner.record import PromptRecord
+from proxy.planner.record import NOTHING_SENT, PromptRecord, SentPrompt
 from proxy.planner.tiers import Classic
 from proxy.planner.volatile_lines import (
     LineHashes,
@@ -306,7 +306,8 @@ class Session(SessionMemory, kw_only=True):
 
     Its ``cohort`` and the changes of its preamble (``shared_head``) are found by ``cohort_key`` and ``preamble_key``,
     which are the same in every process. ``known_by`` holds the session marks that the next request may have in common
-    with the last one.
+    with the last one. ``sent`` is the record of the last request with its layout, so that what the next one has in
+    common with it is taken over.
     """
 
     id: str
@@ -316,6 +317,7 @@ class Session(SessionMemory, kw_only=True):
     preamble_key: PreambleKey
     tracker: Classic = field(default_factory=Classic)
     known_by: tuple[SessionMark, ...] = ()
+    sent: SentPrompt = NOTHING_SENT
 
     def memory(self) -> SessionMemory:
         """The learnt facts alone."""
@@ -558,6 +560,7 @@ def _session_bytes(session: Session) -> int:
     """About how many bytes a session takes: the weights of its digests in tuples, of its records by key, and of an
     empty session."""
     digests = len(session.turns) + len(session.preamble) + len(session.fixed) + sum(map(len, session.layouts))
+    digests += len(session.sent.digests)
     records = 2 * len(session.items) + len(session.candidates) + len(session.rendered_anew)
     numbers = sum(map(len, session.lines)) + len(session.sketch)
     places = len(session.own_head.places) + len(session.own_fixed.places)

@@ -257,7 +257,7 @@ def test_state_that_an_earlier_version_wrote_is_left_out_and_learnt_anew(version
 
 def test_everything_that_is_learnt_is_in_a_snapshot() -> None:
     """A new field must be packed, or be named here with its reason."""
-    own = {"cohort", "shared_head", "known_by"}  # others' records; found out with every request
+    own = {"cohort", "shared_head", "known_by", "sent"}  # others' records; found out with every request
     packed = {*snapshot.PackedSession.__struct_fields__, *SessionMemory.__struct_fields__}
     renamed = {"tracker": "pieces"}
     for name in Session.__struct_fields__:
