@@ -121,6 +121,8 @@ DEFENCES = (
     Defence("no keys in paths", "proxy.engine.headers:refuse_key_in_path", nothing, ["test_keys.py"]),
     Defence("whose account pays", "proxy.engine.headers:ACCOUNT_HEADERS", empty, ["test_keys.py"]),
     Defence("headers that make another request", "proxy.engine.headers:_ANOTHER_REQUEST", empty, ["test_keys.py"]),
+    Defence("addresses in headers", "proxy.engine.headers:_ADDRESS", lambda old: re.compile("(?!)"), ["test_ssrf.py"]),
+    Defence("pages of other sites", "proxy.engine.headers:_check_site", nothing, ["test_other_sites.py"]),
     Defence("headers of the connection", "proxy.engine.headers:_dropped", lambda old: lambda headers, fixed: fixed,
             ["test_keys.py"]),
     Defence("the fixed headers of the connection", "proxy.engine.headers:_REQUEST_DROPPED",
