@@ -239,7 +239,8 @@ def _most_text(
     price: Price, demand: Demand, prompt_tokens: int, output_tokens: int, *, long_life: bool, model: str
 ) -> int | None:
     extras, wants = price.extras, demand.wants
-    if not extras.by_tokens:
+    is_tier_known = not wants.tier or wants.tier in SERVICE_FACTORS or price.served(wants.tier) is not price
+    if not (extras.by_tokens and is_tier_known):
         return None
     once = most_prompt(price, demand, prompt_tokens)
     prompt = most_read(price, wants.calls, once)

@@ -49,8 +49,8 @@ FAST_FACTOR = 6.0
 https://platform.claude.com/docs/en/build-with-claude/fast-mode."""
 LOCAL_FACTOR = 1.1
 """https://platform.claude.com/docs/en/build-with-claude/data-residency#pricing"""
-SERVICE_FACTORS: Mapping[str, float] = {"priority": 2.5, "ultrafast": 6.0}
-"""The highest factor of each tier: https://openai.com/api-fast-mode/."""
+SERVICE_FACTORS: Mapping[str, float] = {"priority": 2.5, "ultrafast": 6.0, "flex": 1.0, "batch": 1.0}
+"""The highest factor of each tier: https://openai.com/api-fast-mode/. What any other tier costs is not known."""
 
 
 @dataclass(frozen=True, slots=True)

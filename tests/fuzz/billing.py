@@ -32,7 +32,7 @@ INPUT_USD, OUTPUT_USD = 0.000002, 0.00001
 IMAGE_USD, CHARACTER_USD, SECOND_USD, QUERY_USD, SEARCH_USD = 0.01, 0.00001, 0.0001, 0.002, 0.025
 LONGEST_TOKENS = 8192
 TOKENS_PER_S = 200.0
-TIERS = {"priority": 2.0, "fast": 2.0}
+TIERS = {"priority": 2.0, "fast": 2.0, "performance": 4.0}
 SMALL, SMALL_WINDOW, SMALL_OUTPUT_USD = "m-small", 3000, 0.000001
 """A model with a short window and cheap answers, so that what fills a window, or is as long as any answer, can be paid
 for."""

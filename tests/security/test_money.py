@@ -153,6 +153,7 @@ ROWS = [
     Row("priority", CHAT, chat(max_tokens=300, service_tier="priority"), passes=True),
     Row("priority in capitals", CHAT, chat(max_tokens=300, service_tier="PRIORITY")),
     Row("fast", RESPONSES, {"model": "m", "input": "x", "max_output_tokens": 300, "service_tier": "fast"}),
+    Row("a tier that nobody knows", CHAT, chat(max_tokens=300, service_tier="performance")),
     Row("a tier in a list", CHAT, chat(max_tokens=300, service_tier=["priority"])),
     Row("searches", MESSAGES, chat(max_tokens=10, tools=WEB)),
     Row("one search", MESSAGES, chat(max_tokens=10, tools=ONCE), passes=True),

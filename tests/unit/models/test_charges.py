@@ -79,6 +79,13 @@ def test_the_most_that_a_request_can_cost(demand: Demand, usd: float) -> None:
     assert most(demand) == pytest.approx(usd, rel=1e-9, abs=1e-12)
 
 
+def test_a_tier_that_nobody_has_priced_costs_nobody_knows_what() -> None:
+    unknown = text(tier="performance")
+    assert most_cost(priced(), unknown, 1000, 100, long_life=False) is None
+    own = priced(input_cost_per_token_performance=3e-6, output_cost_per_token_performance=3e-5)
+    assert most_cost(own, unknown, 1000, 100, long_life=False) == 6_000_000
+
+
 def test_models_that_always_search() -> None:
     for model in ("gpt-4o-search-preview", "perplexity/sonar-pro", "sonar-pro", "openai/gpt-4o:online"):
         assert most(Demand(), model=model) == pytest.approx(0.012), model
