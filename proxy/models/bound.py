@@ -56,7 +56,8 @@ class _Rule(NamedTuple):
     most: int = 1536
 
 
-# The first rule counts whose name is part of the model's name. Any other model bills at most 10,000 small patches.
+# The first rule counts whose name is part of the model's name. Any other model bills at most as many small patches as
+# Qwen with ``vl_high_resolution_images`` (https://www.alibabacloud.com/help/en/model-studio/vision).
 _RULES: Sequence[tuple[str, _Rule]] = (
     ("gpt-4o-mini", _Rule(2833, 5667)),
     ("gpt-4.1-mini", _Rule(patch=1.62)),
@@ -66,7 +67,7 @@ _RULES: Sequence[tuple[str, _Rule]] = (
     ("o4-mini", _Rule(patch=1.72)),
     ("claude-", _Rule(patch=1.05, side=28, most=4784)),
 )
-_ANY = _Rule(1445, patch=1.0, side=28, most=10_000)
+_ANY = _Rule(1445, patch=1.0, side=28, most=16_384)
 _MOST_TILES = 8
 
 _BASE64 = re.compile(r"data:([\w.+/-]*)(?:;[\w.+=\"-]*)*;base64,", re.ASCII)

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import math
 import struct
 import unicodedata
 from collections.abc import Iterator
@@ -240,6 +241,15 @@ def test_a_header_that_does_not_bound_the_picture_lowers_nothing(file: bytes) ->
 def test_a_picture_costs_by_the_one_size_of_its_header() -> None:
     assert tokens_of_picture(_jpeg((280, 280))) < 250
     assert tokens_of_picture(base64.b64decode(picture(280, 280))) < 250
+
+
+def test_a_picture_costs_no_less_than_any_model_bills_for_one() -> None:
+    """Qwen with ``vl_high_resolution_images``, which Qwen Code sends: a token for 32 by 32 pixels, at most 16,384."""
+    for pixels in (None, (4096, 4096), (8000, 8000), (3000, 4000)):
+        width, height = pixels or (10**6, 10**6)
+        billed = min(16_384, math.ceil(width / 32) * math.ceil(height / 32))
+        for model in ("qwen3-vl-plus", "a-model-that-nobody-knows"):
+            assert picture_tokens(model, pixels) >= billed, (model, pixels)
 
 
 def tokens_of_picture(file: bytes) -> int:
