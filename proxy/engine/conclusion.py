@@ -248,19 +248,20 @@ class Conclusion:
 
     def _learn(self, exchange: Exchange) -> None:
         """Let the planner count an exchange that the upstream accepted."""
-        plan = exchange.planned.plan
-        if plan is not None and exchange.answer.is_accepted:
+        if not exchange.answer.is_accepted:
+            return
+        plan, usage = exchange.planned.plan, exchange.answer.outcome.usage
+        if plan is not None:
             with suppress_and_log("planner.on_completed"):
-                usage = exchange.answer.outcome.usage
                 exchange.planned.result = self._ports.planner.on_completed(plan, usage, exchange.time())
         inquiries, inquiry = self._ports.inquiries, exchange.inquiry
-        if inquiries is not None and inquiry is not None and exchange.answer.is_accepted:
+        if inquiries is not None and inquiry is not None:
             with suppress_and_log("inquiries.learn"):
                 inquiries.learn(exchange, inquiry)
         fitted, windows, deployment = exchange.fitted, self._ports.windows, exchange.deployment
-        if fitted is not None and windows is not None and deployment is not None and exchange.answer.is_accepted:
+        if fitted is not None and windows is not None and deployment is not None:
             with suppress_and_log("windows.settled"):
-                windows.settled(deployment, fitted, exchange.answer.outcome.usage, scope=exchange.principal.scope)
+                windows.settled(deployment, fitted, usage, scope=exchange.principal.scope)
 
     async def _write(self, exchange: Exchange, *, defers: bool) -> None:
         """Write the settlement and the objects that the exchange made at the same time, because a store writes them in

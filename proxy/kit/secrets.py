@@ -118,7 +118,8 @@ _MAY_HAVE_SHAPE = re.compile(
     r"(?:[srpc]k|ai|plx|pi|at)-|(?:[srp]k|hf|r8|gh[pos]|tgp|pat)_|AIza|A[KS]IA|ya29\.|eyJ|://"
     r"|[bB][eE][aA][rR][eE][rR]|[bB][aA][sS][iI][cC]|[aA][pP][iI][_-]?[kK][eE][yY]|[tT][oO][kK][eE][nN]"
 )
-_LONG_RUN = re.compile(r"[A-Za-z0-9+=]{24,}")
+_LEAST_RUN_CHARS = 24
+_LONG_RUN = re.compile(rf"[A-Za-z0-9+=]{{{_LEAST_RUN_CHARS},}}")
 _HEX = frozenset("0123456789abcdefABCDEF")
 _LEAST_HEX_CHARS = 32
 
@@ -197,7 +198,7 @@ def without_keys(text: str, keys: Iterable[str] = (), *, keeps_runs: bool = Fals
     if not text.isascii() or _MAY_HAVE_SHAPE.search(text) is not None:
         for pattern, replacement in _SHAPES:
             text = pattern.sub(replacement, text)
-    return text if keeps_runs else _LONG_RUN.sub(_unless_words, text)
+    return text if keeps_runs or len(text) < _LEAST_RUN_CHARS else _LONG_RUN.sub(_unless_words, text)
 
 
 def _unless_words(run: re.Match[str]) -> str:
