@@ -552,9 +552,10 @@ def _rest_of(fold: Fold) -> bytes:
     """The rest of an answer that the upstream has ended. Raises UpstreamUnavailable if it has ended within an event: a
     client would drop that event, and take what came before for the whole answer."""
     rest = b"" if fold.keeps_end else fold.close()
-    data = event_data(rest) if not rest.endswith((b"\n", b"\r")) else b""
-    if isinstance(fold, StreamFold) and (fold.is_cut or (data.startswith(b"{") and payload_of(data) is None)):
-        raise UpstreamUnavailable("the upstream's answer ended within an event")
+    if isinstance(fold, StreamFold):
+        data = event_data(rest) if rest and not rest.endswith((b"\n", b"\r")) else b""
+        if fold.is_cut or (data.startswith(b"{") and payload_of(data) is None):
+            raise UpstreamUnavailable("the upstream's answer ended within an event")
     return rest
 
 

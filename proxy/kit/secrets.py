@@ -13,6 +13,7 @@ of one class of characters, is bounded or greedy, and is not followed by anythin
 import re
 from base64 import b64encode
 from collections.abc import Container, Iterable, Sequence
+from operator import itemgetter
 
 Headers = Sequence[tuple[str, str]]
 
@@ -59,8 +60,9 @@ def bare(value: str) -> str:
 
 def sent_keys(headers: Headers) -> list[str]:
     """The keys in the headers that hold keys of this proxy, in the order of those headers."""
-    found = [(name.lower(), value) for name, value in headers if name.lower() in KEY_HEADERS and value.strip()]
-    return [bare(value) for _, value in sorted(found, key=lambda pair: KEY_HEADERS.index(pair[0]))]
+    found = [(name.lower(), value) for name, value in headers if value.strip()]
+    places = [(KEY_HEADERS.index(name), value) for name, value in found if name in KEY_HEADERS]
+    return [bare(value) for _, value in sorted(places, key=itemgetter(0))]
 
 
 def secrets_in(headers: Headers, places: Container[str] = CREDENTIAL_HEADERS) -> tuple[str, ...]:

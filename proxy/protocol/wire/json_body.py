@@ -14,7 +14,7 @@ planned must still be checked against a key's rights, and for that it matters wh
 of JSON keep one value for each name and do not report the others. No pattern looks at more than a piece of a body at
 once, however long a string or a list is, because Python runs no other thread while a pattern runs.
 
-``kept_value reads a value without losing anything. If a name has several values, readers of JSON keep one of them,
+``kept_value`` reads a value without losing anything. If a name has several values, readers of JSON keep one of them,
 and not all readers keep the same one. They read a number of a thousand digits as infinity, or as all of its digits.
 Code that bounds what a provider may read must see all of it.
 """
@@ -481,7 +481,7 @@ _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
 _NESTED = rb"[\[{](?:" + _FLAT + rb"|" + _NESTED + rb")*+[\]}]"
 SHALLOW = re.compile(rb"(?:" + _FLAT + rb"|" + _NESTED + rb")*+", re.DOTALL)
 # No request has this many members. A body with more is not understood.
-_MOST_MEMBERS = 1000
+_MOST_SCANNED = 1000
 _MOST_BRACKETS = 100_000
 _MOST_NAME_BYTES = 1024
 
@@ -507,7 +507,7 @@ def scan_members(body: bytes) -> Sequence[Member] | None:
         behind_name = behind_string(body, at)
         colon = behind_space(body, max(at, behind_name))
         is_named = behind_name >= 0 and body[colon : colon + 1] == b":"
-        if not is_named or behind_name - at > _MOST_NAME_BYTES or len(found) >= _MOST_MEMBERS:
+        if not is_named or behind_name - at > _MOST_NAME_BYTES or len(found) >= _MOST_SCANNED:
             return None
         start = behind_space(body, colon + 1)
         end, brackets = _behind_value(body, start, brackets)
@@ -585,7 +585,7 @@ def _behind_value(body: bytes, at: int, brackets: int) -> tuple[int, int]:
 def folded(name: str) -> str:
     """The name as the most lenient server reads it: in small letters and compatible forms (Go's reader of JSON reads a
     long s as an s), without blanks and invisible characters."""
-    if name.isascii() and name.isalnum():
+    if name.isascii() and name.isprintable() and " " not in name:
         return name.lower()
     plain = unicodedata.normalize("NFKC", name).casefold()
     return "".join(letter for letter in plain if letter.isprintable() and not letter.isspace())

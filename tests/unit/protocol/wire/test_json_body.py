@@ -177,6 +177,16 @@ def test_names_that_are_no_text_cannot_be_read(raw: bytes) -> None:
         members_of(raw)
 
 
+@pytest.mark.parametrize(("count", "is_read"), [(10_000, True), (10_001, False)])
+def test_an_object_has_up_to_ten_thousand_members(count: int, is_read: bool) -> None:
+    body = json.dumps({f"m{number}": 1 for number in range(count)}).encode()
+    if is_read:
+        assert len(parse_members(body)) == count
+    else:
+        with pytest.raises(Unreadable):
+            parse_members(body)
+
+
 def test_what_clients_name_is_cut_and_kept_on_one_line() -> None:
     assert one_line("a\r\nb\u2028c\x1b[31m") == "abc[31m"
     assert len(one_line("x" * 1000)) == MAX_LINE_CHARS
