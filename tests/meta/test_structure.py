@@ -1,7 +1,9 @@
-"""Tests stand at the path of what they test, go through public names, and never measure elapsed seconds."""
+"""Tests stand at the path of what they test, go through public names, and never measure elapsed seconds. No constant of
+a module has two values."""
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -183,3 +185,13 @@ def test_no_test_measures_elapsed_seconds() -> None:
         if stopwatch.search(line)
     ]
     assert found == []
+
+
+# A constant of a module, whose value is not built from an earlier value of its own.
+_CONSTANT = re.compile(r"^(_?[A-Z][A-Z0-9_]*)(?:: [^=\n]+)? = (?!.*\b\1\b)", re.MULTILINE)
+
+
+def test_no_constant_of_a_module_has_two_values() -> None:
+    """Where two files are joined, the second value would silently replace the first one."""
+    names = ((path, Counter(_CONSTANT.findall(path.read_text(encoding="utf-8")))) for path, _ in modules())
+    assert [f"{path}: {name}" for path, counts in names for name, count in counts.items() if count > 1] == []
