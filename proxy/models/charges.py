@@ -43,17 +43,23 @@ from typing import Literal
 from proxy.kit.lru import LastUsed
 from proxy.kit.value import dataclass, field
 from proxy.protocol.caches import Bill
-from proxy.protocol.prices import CODE_USD, FILE_SEARCH_USD, SERVICE_FACTORS, Cost, Extras, Price, cost, input_cost
+from proxy.protocol.prices import (
+    CODE_USD,
+    FILE_SEARCH_USD,
+    MOST_AMOUNT,
+    SERVICE_FACTORS,
+    Cost,
+    Extras,
+    Price,
+    cost,
+    input_cost,
+)
 from proxy.protocol.request.demand import BillingKind, Demand, Tool, Wants
 from proxy.protocol.response.usage import Reported, Usage
 
 Unit = Literal["usd", "tokens", "requests"]
 
 NANOS_PER_USD = 1_000_000_000
-
-MOST_AMOUNT = (1 << 53) - 1
-"""The largest amount that a store counts exactly. It is more than any hard limit, and larger amounts count as this
-one."""
 
 UNKNOWN_OUTPUT_TOKENS = 8192
 """The longest answer that is assumed for a model without a known limit."""

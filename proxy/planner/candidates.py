@@ -21,8 +21,8 @@ from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, valid
 from proxy.planner.render import are_ordered, off_notices
 from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
+from proxy.planner.turn_texts import AppliedTexts
 from proxy.planner.volatile_lines import Regions
-from proxy.prompts.steadiness import AppliedTexts
 from proxy.protocol.caches import Bill, Cache, Life, PromptPositions
 from proxy.protocol.providers import CacheProfile, Dialect, Family
 from proxy.protocol.request import BodyChanges, Inset, ParsedBody

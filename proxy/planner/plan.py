@@ -30,7 +30,7 @@ from proxy.planner.session_record import Inventory, ListedItem, ListedSection
 from proxy.planner.shadow import LOST, Deviation, Observation, ShadowCaches, cost_of, missing, unpredicted_cost
 from proxy.planner.sharing import SentForm
 from proxy.planner.tiers import CACHED, Change, Tier, Tracked
-from proxy.prompts.steadiness import Again, StoredPrompt
+from proxy.planner.turn_texts import Again, StoredPrompt
 from proxy.protocol.caches import Bill, Cache, PromptPositions
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NO_BOUNDARIES, Family

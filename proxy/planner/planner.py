@@ -47,7 +47,7 @@ from proxy.planner.session import Session, SessionKeys, SessionTable, seen_volat
 from proxy.planner.shadow import ProviderObservations, ShadowCaches, cost_of
 from proxy.planner.sharing import FrontTable, SentForm, StateLookup, costs_name, key_of, snapshot
 from proxy.planner.tiers import with_target
-from proxy.prompts.steadiness import StoredPrompt, TurnTexts
+from proxy.planner.turn_texts import StoredPrompt, TurnTexts
 from proxy.protocol.providers import ASSUMED, Family, may_add, may_tell_explicit, routing_key
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request import ParsedBody, inset_body

@@ -8,8 +8,9 @@ a request. A configuration has them in levels (all requests, models, teams, keys
 client adds what it is allowed to add.
 
 ``assembler`` reads the wishes of a client, chooses and orders the prompts, evaluates their conditions in a context, and
-joins the texts into a composition. ``steadiness`` finds prompts that change within conversations, decides whether
-texts of earlier turns are sent again, and has the checks of ``stratiform prompts lint``.
+joins the texts into a composition. ``steadiness`` finds prompts that change within conversations, and has the
+checks of ``stratiform prompts lint``. Whether texts of earlier turns are sent again is decided by
+``proxy.planner.turn_texts``.
 """
 
 import re

@@ -41,6 +41,9 @@ _FIELDS = frozenset(
 
 # No token costs as much. With any number of tokens, a cost below this is a finite number.
 _MOST_USD = 1e9
+MOST_AMOUNT = (1 << 53) - 1
+"""The largest amount that a store counts exactly, of whatever unit. It is more than any hard limit, and larger amounts
+count as this one."""
 SEARCH_USD = 0.025
 FILE_SEARCH_USD = 0.0025
 CODE_USD = 0.03

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from proxy.models.charges import MOST_AMOUNT
+from proxy.protocol.prices import MOST_AMOUNT
 from proxy.storage import (
     EPOCH,
     GROUP_FIELDS,

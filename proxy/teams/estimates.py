@@ -34,7 +34,6 @@ from proxy.models.bound import (
     whole,
 )
 from proxy.models.charges import (
-    MOST_AMOUNT,
     SPARE_TOKENS,
     Estimate,
     Rule,
@@ -45,7 +44,7 @@ from proxy.models.charges import (
     most_read,
     unit_tokens,
 )
-from proxy.protocol.prices import Price
+from proxy.protocol.prices import MOST_AMOUNT, Price
 from proxy.protocol.request import ParsedBody, parse_body
 from proxy.protocol.request.demand import BillingKind, Demand
 from proxy.protocol.request.tokens import Encode

@@ -17,7 +17,7 @@ from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.lab.replay import OURS, Setting, counted_once, replay
 from proxy.lab.replay.command import assembler_maker
 from proxy.planner.plan import PlannerOptions
-from proxy.prompts.steadiness import Again
+from proxy.planner.turn_texts import Again
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.tokens import Encode

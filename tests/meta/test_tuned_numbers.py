@@ -33,7 +33,7 @@ _NOT_FITTED = {
     "planner.keep_alive._MARGIN_SHARE",  # a bound
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
     "prompts.steadiness.VOLATILE_SHARE",  # it defines what counts as volatile
-    "prompts.steadiness._STORED",  # certainty
+    "planner.turn_texts._STORED",  # certainty
     "context.panels._FIRST_KNOWN_S",  # a date
     "context.panels._LAST_KNOWN_S",  # a date
     # From which difference on a provider's report is news: tolerances, and no estimates.

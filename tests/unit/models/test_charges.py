@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.models.charges import (
-    MOST_AMOUNT,
     Heard,
     Rule,
     Speeds,
@@ -26,7 +25,7 @@ from proxy.models.charges import (
     worst_case,
 )
 from proxy.protocol.caches import Bill
-from proxy.protocol.prices import Price, cost, price_of
+from proxy.protocol.prices import MOST_AMOUNT, Price, cost, price_of
 from proxy.protocol.request.demand import PLAIN, BillingKind, Demand, Tool, Wants
 from proxy.protocol.response.usage import NOTHING_REPORTED, Reported, Usage
 from tests.examples import for_every

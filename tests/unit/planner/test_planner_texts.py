@@ -7,7 +7,7 @@ import pytest
 
 from proxy.kit.modes import Mode, Reason
 from proxy.planner.plan import Plan, PlannerOptions
-from proxy.prompts.steadiness import Again
+from proxy.planner.turn_texts import Again
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.protocol.request import Inset
 from tests.edited_talks import SYSTEM
