@@ -195,10 +195,10 @@ def for_upstream(
         sent = next((name for name in PLAIN_KEY_HEADERS if not is_bearer and get(headers, name) is not None), "")
         name = _AZURE_KEY if deployment.speaks_azure else sent
         passed.append((name, key) if name else ("authorization", f"Bearer {key}"))
-    if not (principal.virtual or principal.forwards_key) and (
-        deployment.uses_operators_key or deployment.transport is Transport.LITELLM
-    ):
-        _check_site(get(headers, "host") or "", [value for name, value in headers if name == "origin"])
+    origins = [value for name, value in headers if name == "origin"]
+    spends = deployment.uses_operators_key or deployment.transport is Transport.LITELLM
+    if origins and spends and not (principal.virtual or principal.forwards_key):
+        _check_site(get(headers, "host") or "", origins)
     if accept_encoding is not None:
         passed.append(("accept-encoding", accept_encoding))
     passed.extend(deployment.headers)
