@@ -410,8 +410,9 @@ def _until(date: str) -> float:
 
 
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
-# The statuses with which servers refuse a member that they do not know.
-_INVALID = frozenset({400, 422})
+# These statuses say nothing about a member of the request. With any other one, a server may refuse a member that it does
+# not know: most with 400 or 422, servers of models on SageMaker with 424.
+_NOT_A_MEMBER = frozenset({402, 404, 408, 413})
 
 # Servers are updated, so a refusal is forgotten after this time. A new try costs one refused call.
 _FOR_S = 3600.0
@@ -427,9 +428,9 @@ class OurEdit(Flag):
 
     def behind(self, status: int) -> "OurEdit":
         """The edits among these that may be the cause of an answer with this status."""
-        if status in _INVALID:
-            return self
-        return self & ~OurEdit.USAGE if 400 <= status < 500 and status not in _NOT_THE_LAYOUT else OurEdit.NONE
+        if not 400 <= status < 500 or status in _NOT_THE_LAYOUT:
+            return OurEdit.NONE
+        return self & ~OurEdit.USAGE if status in _NOT_A_MEMBER else self
 
     def in_refusal(self, status: int, said: Refusal) -> "OurEdit":
         """The edits among these that may be the cause of a refusal, by its status and its text. If the text names

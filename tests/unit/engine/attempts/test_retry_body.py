@@ -35,7 +35,7 @@ def sent(bench: Bench) -> Iterator[tuple[bool, bool]]:
         yield "rewritten" in body, bool((body.get("stream_options") or {}).get("include_usage"))
 
 
-@pytest.mark.parametrize("status", [400, 422])
+@pytest.mark.parametrize("status", [400, 405, 409, 415, 422, 424, 499])
 @pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE, Mode.TIER])
 def test_a_stream_that_is_refused_goes_without_the_question_for_usage_and_so_do_later_ones(
     status: int, mode: Mode
@@ -74,7 +74,7 @@ def test_a_request_that_is_refused_without_stream_options_as_well_teaches_nothin
     assert list(sent(bench)) == [(False, True), (False, False), (False, True)]
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 413, 429, 500])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 413, 429, 500])
 def test_other_statuses_do_not_blame_stream_options(status: int) -> None:
     bench = Bench(refusal(status=status))
     assert bench.chat(MemoryClient(chat_body(stream=True))).status == status
@@ -181,8 +181,8 @@ def test_the_memory_ends_and_is_bounded() -> None:
 
 def test_which_edits_a_status_can_be_about() -> None:
     both = OurEdit.LAYOUT | OurEdit.USAGE
-    assert [both.behind(status) for status in (200, 400, 404, 422, 429, 500)] == [
-        OurEdit.NONE, both, OurEdit.LAYOUT, both, OurEdit.NONE, OurEdit.NONE,
+    assert [both.behind(status) for status in (200, 400, 404, 422, 424, 429, 500)] == [
+        OurEdit.NONE, both, OurEdit.LAYOUT, both, both, OurEdit.NONE, OurEdit.NONE,
     ]  # fmt: skip
 
 
