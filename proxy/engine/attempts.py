@@ -410,8 +410,8 @@ def _until(date: str) -> float:
 
 
 _NOT_THE_LAYOUT = frozenset({401, 403, 429})
-# These statuses say nothing about a member of the request. With any other one, a server may refuse a member that it does
-# not know: most with 400 or 422, servers of models on SageMaker with 424.
+# These statuses say nothing about a member of the request. With any other one, a server may refuse a member that it
+# does not know: most servers do with 400 or 422, those of SageMaker with 424.
 _NOT_A_MEMBER = frozenset({402, 404, 408, 413})
 
 # Servers are updated, so a refusal is forgotten after this time. A new try costs one refused call.
