@@ -466,10 +466,12 @@ class Connection:
                 size += len(chunk)
                 yield chunk
             while not self._is_complete:
-                left_s = self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)
-                has_arrived = self._answer is not None and self._answer.is_complete
-                async with asyncio.timeout(None if has_arrived else left_s):
-                    message = await self._receive()
+                if self._answer is not None and self._answer.is_complete:
+                    message = await self._receive()  # it is there
+                else:
+                    left_s = self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)
+                    async with asyncio.timeout(left_s):
+                        message = await self._receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnected
                 self._is_complete = not message.get("more_body", False)
