@@ -82,9 +82,10 @@ def signs(*messages: Body, age: int = 2) -> Mapping[str, EditSignals]:
 
 
 def test_a_prompt_names_a_file_as_a_word_of_its_own() -> None:
-    found = signs(*shown(PARSER, WRITER), user("Mend parser.py, please."))
-    assert found["parser.py"].is_named
-    assert found["writer.py"].is_beside
+    for prompt in ("Mend parser.py, please.", "parser.py is slow", "Mend my_parser.py and parser.py"):
+        found = signs(*shown(PARSER, WRITER), user(prompt))
+        assert found["parser.py"].is_named
+        assert found["writer.py"].is_beside
     assert not signs(*shown(PARSER), user("Mend my_parser.py and parser.pyc"))["parser.py"].is_named
 
 
