@@ -138,6 +138,15 @@ async def test_the_worst_case_is_made_of_all_bytes_at_the_plans_life() -> None:
             assert balance.expected == round((90 * 0.1 + 10 * 1.25) * DOLLAR)
 
 
+async def test_a_prompt_whose_usage_is_not_reported_is_counted_and_not_booked_by_its_bytes() -> None:
+    body = b'{"model":"m","messages":[{"role":"user","content":"%b"}]}' % (b"word " * 400)
+    async with budgeting(replace(TOTAL, hard=10**15)) as one:
+        asked = await reserved(one, exchange(len(body), sent=((body, 0),)))
+        asked.deployment = MODEL
+        await one.reservations.weigh(asked)
+        assert 400 <= asked.reservation.prompt_tokens < len(body) / 2
+
+
 @pytest.mark.parametrize("body", [b"--boundary\r\n", b'{"messages": [', b"[]", b'"text"'])
 async def test_a_body_that_cannot_be_understood_takes_a_token_for_each_byte(body: bytes) -> None:
     async with budgeting(TOTAL) as one:

@@ -58,6 +58,19 @@ def test_a_budget_has_one_unit_and_warns_first(amounts: tuple[int | None, ...]) 
         validation.check_amounts(*amounts)
 
 
+@pytest.mark.parametrize(
+    ("window", "durations"),
+    [
+        ("hour", ["1h", "hourly"]),
+        ("day", ["1d", "24h", "daily", " DAILY "]),
+        ("week", ["7d", "1w", "weekly"]),
+        ("month", ["30d", "1mo", "monthly"]),
+    ],
+)
+def test_lengths_that_litellm_begins_with_the_calendar_do_so_here(window: str, durations: list[str]) -> None:
+    assert {window_of(duration) for duration in durations} == {window}
+
+
 @pytest.mark.parametrize(("duration", "window"), [("", "total"), (None, "total"), ("2w", 14), ("2mo", 62), ("45d", 45)])
 def test_any_other_window_rolls_and_is_one_that_a_budget_may_have(duration: str | None, window: str | int) -> None:
     found = validation.window(window_of(duration))
