@@ -333,6 +333,9 @@ async def test_a_deferred_estimate_is_the_only_one_of_its_limit_until_it_is_bill
             first, second = (exchange(len(body), sent=((body, 0),)) for _ in range(2))
             await one.reserve(first)
             assert first.reservation.estimated
+            assert 800 <= first.counted_tokens < len(body) / 2, (
+                "from this and the usage it is learnt how much is counted"
+            )
             await one.reservations.defer(first)
             with pytest.raises(BudgetExceeded):
                 await one.reserve(second)

@@ -265,6 +265,19 @@ async def test_a_store_that_goes_away_between_requests_is_found_by_the_renewal_a
         assert one.sample("store_away") == 0
 
 
+async def test_reservations_are_renewed_as_soon_as_the_store_is_back(tmp_path: Path) -> None:
+    async with budgeting(RULE, spool=tmp_path, lease_s=36_000.0) as one:
+        running, ended = exchange(SIZE), exchange(SIZE)
+        await one.reserve(running)
+        await one.reserve(ended)
+        one.store.is_out = True
+        await one.settle(ended, Usage(1, 1))
+        assert one.store_client.is_away
+        one.store.calls.clear()
+        one.store.is_out = False
+        await until_async(lambda: "renew" in one.store.calls)
+
+
 async def test_a_worker_that_is_late_itself_does_not_take_its_store_for_dead(tmp_path: Path) -> None:
     timeout_s = 0.2
 
