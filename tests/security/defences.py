@@ -135,7 +135,7 @@ DEFENCES = (
             lambda old: lambda self, *args, **more: old(self, *args, **{**more, "allow_redirects": True}),
             ["test_ssrf.py::test_a_redirect_is_passed_on_and_not_followed"]),
     Defence("methods", "proxy.app.web.connection:_METHODS", lambda old: (*old, "TRACE"),
-            ["../unit/app/web/test_app.py"]),
+            ["../unit/app/web/test_connection.py"]),
     Defence("litellm's settings", "proxy.upstream.litellm_library:_SETTING", never,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
     Defence("litellm's arguments", "proxy.upstream.litellm_library:_native", same,
