@@ -121,7 +121,7 @@ _WORDS = ("model", "fallback", "preset")
 # variant (https://www.tensorzero.com/docs), an agent of Mistral's.
 _CHOICE = re.compile(
     "|".join(_WORDS)
-    + r"|(?:^|(?<!user)[_.:-])(?:(?:engine|deployment|adapter|lora|variant|llm)s?(?:[_-]?(?:id|name)s?)?|agent[_-]?id)$"
+    + r"|(?:^|(?<!user)[_.:-])(?:engine|deployment|adapter|lora|variant|llm)s?(?:[_-]?(?:id|name)s?)?$|^agent[_-]?id$"
 )
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")
 # Members that a client defines for the model to fill in: a function may well have a parameter named "model".

@@ -298,6 +298,7 @@ ROWS = [
     ],
     Row("two forms of content", b'{"model":"cheap","prompt":"x"}', "/v1/completions",
         {"content-type": "application/json", "Content-Type": "text/plain"}),
+    Row("a header with the id of an agent", chat(), headers={"x-agent-id": "researcher"}, listed=True, budget=True),
     Row("UTF-8 by name", chat(), headers={"content-type": 'application/json; Charset="UTF-8"'},
         listed=True, budget=True),
     *[
