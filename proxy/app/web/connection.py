@@ -78,11 +78,11 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 3))
 
 @dataclass(slots=True)
 class AnswerState:
-    """What the app and the server tell each other about an answer. ``resume_reading``: the server reads on, because it
-    would not notice otherwise that the client leaves. ``is_complete``: the request has arrived, so nobody waits for it.
+    """What the app and the server tell each other about an answer. ``watch``: from now on, the server watches whether
+    the client leaves, for which it has to read on. ``is_complete``: the request has arrived, so nobody waits for it.
     ``takes_comment`` returns whether a comment may be sent now. ``on_left`` is called when the client leaves."""
 
-    resume_reading: Callable[[], None]
+    watch: Callable[[], None]
     is_complete: bool = False
     takes_comment: Callable[[], bool] | None = None
     on_left: Callable[[], None] | None = None
@@ -382,7 +382,8 @@ class Connection:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = 60.0) -> None:
         self._receive_s = receive_s
-        self._answer: AnswerState | None = scope.get("extensions", {}).get(EXTENSION)
+        # Another server than ours knows no such state, and is asked by a task.
+        self._answer: AnswerState = scope.get("extensions", {}).get(EXTENSION) or AnswerState(self._watch)
         self._is_between = True
         self._receive = receive
         self._send = send
@@ -410,9 +411,8 @@ class Connection:
         self._served_by = task = asyncio.current_task()
         assert task is not None
         contained = suppress_and_log("serving")
-        if self._answer is not None:
-            # A comment may stand between two events of a stream.
-            self._answer.takes_comment = lambda: self._is_stream and self._is_between and not self._has_ended
+        # A comment may stand between two events of a stream.
+        self._answer.takes_comment = lambda: self._is_stream and self._is_between and not self._has_ended
         try:
             with contained:
                 await work
@@ -433,8 +433,7 @@ class Connection:
             raise
         finally:
             self._has_ended = True
-            if self._answer is not None:
-                self._answer.takes_comment = self._answer.on_left = None
+            self._answer.takes_comment = self._answer.on_left = None
             for watcher in self._watchers:
                 watcher.cancel()
 
@@ -466,7 +465,7 @@ class Connection:
                 size += len(chunk)
                 yield chunk
             while not self._is_complete:
-                if self._answer is not None and self._answer.is_complete:
+                if self._answer.is_complete:
                     message = await self._receive()  # it is there
                 else:
                     left_s = self._receive_s + size / _BYTES_PER_SECOND - (perf_counter() - began)
@@ -476,7 +475,8 @@ class Connection:
                     raise ClientDisconnected
                 self._is_complete = not message.get("more_body", False)
                 if self._is_complete:
-                    self._watch()
+                    self._answer.on_left = self._leave
+                    self._answer.watch()
                 chunk = message.get("body", b"")
                 size += len(chunk)
                 if size > limit:
@@ -523,12 +523,7 @@ class Connection:
         await self.answer(error.status, body, [("content-type", "application/json"), *theirs, *headers])
 
     def _watch(self) -> None:
-        """From now on, cancel the work when the client leaves."""
-        if self._answer is None:  # a server without our protocol
-            spawn(self._wait_for_disconnect(), self._watchers)
-        else:
-            self._answer.on_left = self._leave
-            self._answer.resume_reading()
+        spawn(self._wait_for_disconnect(), self._watchers)
 
     async def _wait_for_disconnect(self) -> None:
         """After a complete answer, the server sends the same message, which is then ignored."""
@@ -537,7 +532,7 @@ class Connection:
         self._leave()
 
     def _leave(self) -> None:
-        """The client has left."""
+        """The client has left: cancel the work."""
         if self._has_ended or self.has_left or self._served_by is None:
             return
         self.has_left = True
