@@ -34,6 +34,7 @@ TARGETS = (
             "tests/property/test_prefix_stability.py",
             "tests/property/test_shadow.py",
             "tests/property/test_stability.py",
+            "tests/meta/test_tuned_numbers.py",
         ),
     ),
     Target(
@@ -51,6 +52,7 @@ TARGETS = (
             "tests/property/test_administration.py",
             "tests/property/test_hard_limits.py",
             "tests/property/test_limits.py",
+            "tests/meta/test_names_users_hold.py",
         ),
     ),
 )
