@@ -49,14 +49,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proxy import __version__
 from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
-from proxy.app.web.connection import (
-    ChatEndpoint,
-    Connection,
-    PassthroughEndpoint,
-    check_request_line,
-    raw_path,
-    sent_path,
-)
+from proxy.app.web.connection import Connection
 from proxy.engine import CHAT, ClientDisconnected, Engine
 from proxy.engine.headers import decoded
 from proxy.engine.intake import is_same_upstream
@@ -79,7 +72,7 @@ from proxy.kit.value import dataclass
 from proxy.models import Deployment
 from proxy.models.deployments import ModelTable
 from proxy.protocol.access import allows
-from proxy.protocol.account import read_path
+from proxy.protocol.account import INVALID_PATH, Path, read_path
 from proxy.teams.authentication import Identity, digest_of
 
 _BODY_BYTES = 1 << 20
@@ -261,6 +254,72 @@ async def front(request: Request) -> Response:
     if "text/html" in request.headers.get("accept", ""):
         return HTMLResponse(_PAGE.format(**_FRONT))
     return JSONResponse(_FRONT)
+
+
+_BREAKDOWN = "/stratiform/breakdown"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatEndpoint:
+    """Chat requests, JSON and SSE: the engine plans, forwards and streams back. ``is_breakdown``: the answer only lists
+    the parts of which a request with structured context would consist."""
+
+    engine: Engine
+    is_breakdown: bool = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
+        """Serve one request. ``model`` is the model that its address names."""
+        path = _BREAKDOWN if self.is_breakdown else CHAT
+        connection = Connection(scope, receive, send, path, receive_s=self.engine.limits.receive_s)
+        served = self.engine.breakdown(connection) if self.is_breakdown else self.engine.chat(connection, model)
+        await connection.serve(served)
+
+
+# TRACE and CONNECT are missing: TRACE returns the request that the upstream got, with the deployment's own key in it,
+# and CONNECT asks for a tunnel.
+_METHODS = ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")
+_V1 = "/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class PassthroughEndpoint:
+    """Embeddings, responses, completions, audio, files, Anthropic's messages, and future paths of providers."""
+
+    engine: Engine
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, model: str = "") -> None:
+        """Serve one request. ``model`` is the model that its address names."""
+        connection = Connection(scope, receive, send, sent_path(scope), receive_s=self.engine.limits.receive_s)
+        try:
+            path = check_request_line(scope)
+        except ProxyError as error:
+            await connection.refuse(self.engine.first_refusal(connection, error))
+            return
+        await connection.serve(self.engine.relay(connection, model, path))
+
+
+def check_request_line(scope: Scope) -> Path:
+    """The parsed path. Raises NotFound for a path that servers read differently, and MethodNotAllowed for a method that
+    is not passed on. The deployment's key must not give access to anything that was not checked."""
+    if scope["method"] not in _METHODS:
+        allowed = ", ".join(_METHODS)
+        raise MethodNotAllowed(f"this method is not passed on; use one of {allowed}", headers={"allow": allowed})
+    if scope["path"].startswith(f"{_V1}/") and not raw_path(scope).startswith(f"{_V1}/"):
+        raise NotFound("the path begins with /v1/, which must not be percent-encoded", code=INVALID_PATH)
+    return read_path(sent_path(scope))
+
+
+def sent_path(scope: Scope) -> str:
+    """The path after ``/v1``, percent-encoded as the client sent it. It begins with a slash, because text directly
+    after a bare host would become a part of the host."""
+    path = raw_path(scope).removeprefix(_V1)
+    return path if path.startswith("/") else f"/{path}"
+
+
+def raw_path(scope: Scope) -> str:
+    """The path, percent-encoded as the client sent it."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    return raw.decode("latin-1")
 
 
 # A configuration has no dates. LiteLLM's proxy reports this date for every entry.

@@ -10,12 +10,14 @@ from typing import Any
 import httpx
 import pytest
 from starlette.requests import Request
+from yarl import URL
 
-from proxy.app.web.app import PROBES, AllowedAddresses, Health, Parts, create_app
+from proxy.app.web.app import PROBES, AllowedAddresses, Health, Parts, check_request_line, create_app, sent_path
 from proxy.engine import Engine, Ports
 from proxy.engine.interfaces import Fault, Upstream
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SystemClock
+from proxy.kit.errors import MethodNotAllowed, NotFound
 from proxy.models import Deployment, Transport
 from proxy.models.deployments import ListedModel, ModelTable
 from proxy.protocol.prices import Price
@@ -164,3 +166,30 @@ def test_a_chat_is_one_with_a_slash_at_its_end_too(path: str) -> None:
         assert client.post(str(client.base_url.join(path)), json=body).status_code == 200
         assert [call.path for call in told.calls] == ["/chat/completions"] * 2
         assert b"stream_options" in told.bodies[0]
+
+
+def sent_to(raw: bytes, path: str = "/v1/x", method: str = "GET") -> dict[str, Any]:
+    return {"raw_path": raw, "path": path, "method": method}
+
+
+def test_the_path_goes_on_as_it_was_written() -> None:
+    assert sent_path(sent_to(b"/v1/a%20b")) == "/a%20b"
+
+
+@pytest.mark.parametrize("raw", [b"/v1%2F@elsewhere/x", b"/v1%2f.elsewhere/x", b"/v1%2F", b"/%761/x"])
+def test_a_path_cannot_become_a_part_of_the_host(raw: bytes) -> None:
+    assert URL(f"http://upstream{sent_path(sent_to(raw))}", encoded=True).host == "upstream"
+    with pytest.raises(NotFound, match="percent-encoded"):
+        check_request_line(sent_to(raw))
+
+
+@pytest.mark.parametrize("raw", [b"/v1/a/../b", b"/v1/models;/files", b"/v1//files", b"/v1/\xff"])
+def test_a_path_of_several_readings_is_not_found(raw: bytes) -> None:
+    with pytest.raises(NotFound, match="one way"):
+        check_request_line(sent_to(raw))
+
+
+@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "PROPFIND", "get"])
+def test_methods_that_are_not_passed_on(method: str) -> None:
+    with pytest.raises(MethodNotAllowed, match="POST"):
+        check_request_line(sent_to(b"/v1/files", method=method))

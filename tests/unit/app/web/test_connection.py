@@ -1,16 +1,14 @@
 """The client's side as ASGI: bodies, limits, and leaving."""
 
 import asyncio
-from typing import Any
 
 import orjson
 import pytest
 from starlette.types import Message
-from yarl import URL
 
-from proxy.app.web.connection import Connection, check_request_line, sent_path
+from proxy.app.web.connection import Connection
 from proxy.engine import ClientDisconnected
-from proxy.kit.errors import MethodNotAllowed, NotFound, PayloadTooLarge, UnknownModel
+from proxy.kit.errors import PayloadTooLarge, UnknownModel
 
 
 class Server:
@@ -206,30 +204,3 @@ async def test_a_bug_in_mid_answer_leaves_the_answer_unfinished() -> None:
 def test_header_values_that_are_no_utf8_are_read_as_latin1() -> None:
     connection = connect(Server(), [(b"x-name", "Zoë".encode()), (b"x-old", b"Zo\xeb")])
     assert connection.headers == [("x-name", "Zoë"), ("x-old", "Zoë")]
-
-
-def scope(raw: bytes, path: str = "/v1/x", method: str = "GET") -> dict[str, Any]:
-    return {"raw_path": raw, "path": path, "method": method}
-
-
-def test_the_path_goes_on_as_it_was_written() -> None:
-    assert sent_path(scope(b"/v1/a%20b")) == "/a%20b"
-
-
-@pytest.mark.parametrize("raw", [b"/v1%2F@elsewhere/x", b"/v1%2f.elsewhere/x", b"/v1%2F", b"/%761/x"])
-def test_a_path_cannot_become_a_part_of_the_host(raw: bytes) -> None:
-    assert URL(f"http://upstream{sent_path(scope(raw))}", encoded=True).host == "upstream"
-    with pytest.raises(NotFound, match="percent-encoded"):
-        check_request_line(scope(raw))
-
-
-@pytest.mark.parametrize("raw", [b"/v1/a/../b", b"/v1/models;/files", b"/v1//files", b"/v1/\xff"])
-def test_a_path_of_several_readings_is_not_found(raw: bytes) -> None:
-    with pytest.raises(NotFound, match="one way"):
-        check_request_line(scope(raw))
-
-
-@pytest.mark.parametrize("method", ["TRACE", "CONNECT", "PROPFIND", "get"])
-def test_methods_that_are_not_passed_on(method: str) -> None:
-    with pytest.raises(MethodNotAllowed, match="POST"):
-        check_request_line(scope(b"/v1/files", method=method))
