@@ -73,7 +73,8 @@ def billed_prompt(body: bytes, count: Count) -> int:
 
 
 def _billed(found: Mapping[str, Any], count: Count) -> int:
-    shown = {name: value for name, value in found.items() if name not in _SILENT and value is not None}
+    # A prompt shows nothing of a member that holds nothing.
+    shown = {name: value for name, value in found.items() if name not in _SILENT and value not in (None, [], {}, "")}
     return sum(_name(name, count) + _tokens(value, count) for name, value in shown.items())
 
 
