@@ -73,8 +73,12 @@ def billed_prompt(body: bytes, count: Count) -> int:
 
 
 def _billed(found: Mapping[str, Any], count: Count) -> int:
-    # A prompt shows nothing of a member that holds nothing.
-    shown = {name: value for name, value in found.items() if name not in _SILENT and value not in (None, [], {}, "")}
+    return _members({name: value for name, value in found.items() if name not in _SILENT}, count)
+
+
+def _members(found: Mapping[str, Any], count: Count) -> int:
+    """The tokens of members with their names. A prompt shows nothing of a member that holds nothing."""
+    shown = {name: value for name, value in found.items() if value not in (None, [], {}, "")}
     return sum(_name(name, count) + _tokens(value, count) for name, value in shown.items())
 
 
@@ -95,7 +99,7 @@ def _tokens(value: Any, count: Count) -> int:
         rest = [*((one, more) for one, more in value.items() if one != name), *held.items()]
         return medium + sum(_name(one, count) + _tokens(more, count) for one, more in rest if one not in _OF_MEDIA)
     frame = _FRAME_TOKENS if "role" in value else 0
-    return frame + sum(_name(name, count) + _tokens(one, count) for name, one in value.items() if name != "type")
+    return frame + _members({name: one for name, one in value.items() if name != "type"}, count)
 
 
 def _medium(value: Mapping[str, Any], count: Count) -> tuple[str, int | None]:
