@@ -208,7 +208,7 @@ def test_a_request_that_asks_for_another_protocol_is_read_whole(
         with world.connect() as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(data[:cut])
-            time.sleep(0.02)
+            time.sleep(0.02)  # the server reads the pieces one by one; nothing that it sends would show that
             connection.sendall(data[cut:] + request(LENGTH + b"connection: close\r\n", BODY))
             received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
         expected = 1 if b"close" in asked else 2
@@ -222,7 +222,7 @@ def test_the_body_of_a_request_that_asks_for_another_protocol_is_no_request(worl
     spent = world.spent("team-b")
     with world.connect() as connection:
         connection.sendall(request(asked + b"content-length: %d\r\n" % len(HIDDEN), b""))
-        time.sleep(0.05)
+        time.sleep(0.05)  # the body comes by itself, as above; both readings are refused
         connection.sendall(HIDDEN)
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
     assert world.sent() == []
