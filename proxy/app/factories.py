@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from proxy.app.settings import ConfigError, Environment, ModelEntry, Settings, nearest, weights_of
+from proxy.app.settings import (
+    NO_BASE,
+    ConfigError,
+    Environment,
+    ModelEntry,
+    Settings,
+    is_base,
+    nearest,
+    weights_of,
+)
 from proxy.context.assembly import AssemblyTexts, ContextTexts
 from proxy.context.history import DetachTerms
 from proxy.context.history.compaction import CompactionTerms, CompactionTexts
@@ -403,6 +412,8 @@ def listed_model(entry: ModelEntry, path: str, settings: Settings, problems: lis
     if transport is Transport.HTTP and not base_url:
         problems.append(f"{path}.litellm_params.api_base: is required for the http transport")
     is_http = transport is Transport.HTTP or (transport is None and provider == "openai" and bool(base_url))
+    if is_http and not is_base(base_url):
+        problems.append(f"{path}.litellm_params.api_base: {NO_BASE}")
     if info.session_header and not is_http:
         problems.append(f"{path}.model_info.session_header: is sent on the http transport alone: use openai/NAME there")
     if info.cache_salt and info.cache_profile not in _SALTED:

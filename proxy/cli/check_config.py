@@ -514,7 +514,7 @@ def _about_litellm(entry: ListedModel, path: str, *, is_priced: bool) -> Iterato
 def _about_http(deployment: Deployment, path: str, *, has_keys: bool, is_named: bool) -> Iterator[str]:
     parts = urlsplit(deployment.base_url)
     if not parts.path:
-        address = f"{parts.scheme}://{parts.hostname}/chat/completions"
+        address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/chat/completions"
         yield f"{path}.litellm_params.api_base: has no path, so requests go to {address}; most servers want /v1"
     if has_keys and not deployment.uses_operators_key:
         yield f"{path}.litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on"

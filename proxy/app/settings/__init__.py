@@ -28,12 +28,14 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 import proxy
 from proxy.app.settings.litellm_schema import (
+    NO_BASE,
     FailureRules,
     LiteLLMSettings,
     Loose,
     ModelEntry,
     ModelInfo,
     http_url,
+    is_base,
     routing_of,
     weights_of,
 )
@@ -59,6 +61,8 @@ from proxy.teams.authentication import digest_of
 from proxy.teams.validation import window_of
 
 __all__ = [
+    "NO_BASE",
+    "is_base",
     "IGNORE_FLAG",
     "MOST_WORKERS",
     "NO_SHARED_STORE",
@@ -434,6 +438,8 @@ def _upstream(url: str) -> str:
         text = http_url(url)
     except ValueError as error:
         raise ConfigError([f"--upstream: {error}"]) from error
+    if not is_base(text):
+        raise ConfigError([f"--upstream: {NO_BASE}"])
     _, _, rest = text.partition("://")
     return text if "/" in rest else f"{text}/v1"
 

@@ -91,9 +91,17 @@ ENDPOINT_MODES = frozenset(
 def http_url(url: str) -> str:
     """The URL without a trailing slash. Raises ValueError if it is not an http or https URL."""
     text = url.strip().rstrip("/")
-    if parts_of_url(text, "http", "https") is None:
+    if parts_of_url(text, "http", "https") is None or any(char.isspace() for char in text):
         raise ValueError("must be an http:// or https:// URL")
     return text
+
+
+NO_BASE = "must have no `?` and no `#`, and not end in /chat/completions: the path of each request is appended to it"
+
+
+def is_base(url: str) -> bool:
+    """Whether the path of a request can be appended to the URL."""
+    return not ("?" in url or "#" in url or url.endswith("/chat/completions"))
 
 
 HttpUrl = Annotated[str, AfterValidator(http_url)]

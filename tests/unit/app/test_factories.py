@@ -123,6 +123,14 @@ def test_the_http_transport_needs_an_address(tmp_path: Path) -> None:
         table(tmp_path, text)
 
 
+@pytest.mark.parametrize("address", ["http://h/v1?key=x", "http://h/v1#x", "http://h/v1/chat/completions"])
+def test_only_litellm_gets_an_address_that_no_path_can_be_appended_to(tmp_path: Path, address: str) -> None:
+    given = "model_list: [{model_name: m, litellm_params: {model: %s/x, api_base: '%s', api_key: k}}]"
+    with pytest.raises(ConfigError, match=r"model_list\[0\].litellm_params.api_base: must have no `[?]` and no `#`"):
+        table(tmp_path, given % ("openai", address))
+    assert table(tmp_path, given % ("azure_ai", address)).resolve("m").base_url == address
+
+
 def test_an_upstream_alone_serves_every_model_under_the_clients_own_name() -> None:
     read = load(None, "https://openrouter.ai/api/v1", Environment({}))
     models = factories.model_table(read, factories.price_map(read))

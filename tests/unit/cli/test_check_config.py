@@ -93,7 +93,7 @@ def test_warnings_name_what_will_not_do_what_it_seems_to(checked: Callable[..., 
         "stratiform.metrics.key: is not set: /metrics names teams and models to everyone who reaches it",
         "stratiform.store: is memory: keys, teams and budgets that are made while the proxy runs end with its process",
         "model_list[1].litellm_params.api_base: has no path, so requests go to "
-        "http://localhost/chat/completions; most servers want /v1",
+        "http://localhost:8000/chat/completions; most servers want /v1",
         "model_list[1].litellm_params.api_key: is missing; requests are refused, for the proxy's keys are not sent on",
         "model_list[1]: set model_info.cache_profile: anthropic if this server takes cache_control; otherwise no "
         "markers are sent",

@@ -1,11 +1,16 @@
 """The http transport, against real servers on loopback."""
 
 import asyncio
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
 
 from proxy.engine.interfaces import Call
 from proxy.kit.errors import UpstreamTimeout, UpstreamUnavailable
@@ -222,3 +227,50 @@ async def test_an_upstream_that_nobody_serves_has_billed_nothing() -> None:
             with pytest.raises(UpstreamUnavailable) as broken:
                 await read_all(upstream, call(url))
         assert (unreached.value.may_bill, broken.value.may_bill) == (False, True)
+
+
+async def test_an_error_says_why_an_upstream_is_not_reached(tmp_path: Path) -> None:
+    file = tmp_path / "certificate.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=h", "-addext"]
+    request += ["subjectAltName=IP:127.0.0.1", "-keyout", str(tmp_path / "key.pem"), "-out", str(file)]
+    subprocess.run(request, check=True, capture_output=True)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(file, tmp_path / "key.pem")
+
+    def refuse(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with (
+        sending() as upstream,
+        await asyncio.start_server(refuse, "127.0.0.1", 0) as without_tls,
+        await asyncio.start_server(refuse, "127.0.0.1", 0, ssl=tls) as self_signed,
+    ):
+        for host, message in (
+            (address(self_signed), "certificate is not accepted: self-signed certificate"),
+            (address(without_tls), "the upstream does not answer with TLS"),
+            ("no-such-host.invalid", "the name of the upstream's host was not found"),
+        ):
+            with pytest.raises(UpstreamUnavailable, match=message) as unreached:
+                await upstream.open(call(f"https://{host}"))
+            assert not unreached.value.may_bill
+
+
+def address(server: asyncio.Server) -> str:
+    return "{}:{}".format(*server.sockets[0].getsockname())
+
+
+async def test_an_error_about_a_certificate_names_no_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    refused.verify_code, refused.verify_message = 62, "certificate is not valid for 'inside.example'"
+    key = ConnectionKey(
+        "inside.example", 443, is_ssl=True, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None
+    )
+
+    async def request(*_: object, **__: object) -> None:
+        raise aiohttp.ClientConnectorCertificateError(key, refused)
+
+    monkeypatch.setattr(aiohttp.ClientSession, "request", request)
+    async with sending() as upstream:
+        with pytest.raises(UpstreamUnavailable, match="certificate is not accepted: it is for another host"):
+            await upstream.open(call("https://inside.example"))

@@ -269,7 +269,18 @@ model_list: [{model_name: m, litellm_params: {model: a/b, litellm_credential_nam
 
 
 @pytest.mark.parametrize(
-    "address", ["http://[", "http://[::1", "http://h:99999", "http://h:x", "http://:1", "http://h:0", "https://", "h"]
+    "address",
+    [
+        "http://[",
+        "http://[::1",
+        "http://h:99999",
+        "http://h:x",
+        "http://:1",
+        "http://h:0",
+        "https://",
+        "h",
+        "http://h/a b",
+    ],
 )
 def test_an_address_that_no_request_can_be_sent_to_is_a_mistake(address: str, tmp_path: Path) -> None:
     text = f"model_list: [{{model_name: m, litellm_params: {{model: a/b, api_base: '{address}'}}}}]"
@@ -394,6 +405,14 @@ def test_without_a_file_the_environment_sets_no_master_key() -> None:
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://x", "http://", "https:///v1"])
 def test_an_upstream_must_be_a_url(url: str) -> None:
     with pytest.raises(ConfigError, match="--upstream: must be an http:// or https:// URL"):
+        load(None, url, Environment({}))
+
+
+@pytest.mark.parametrize("url", ["http://h/v1?key=x", "http://h/v1#x", "http://h/v1/chat/completions/"])
+def test_an_upstream_is_an_address_that_paths_are_appended_to(url: str) -> None:
+    with pytest.raises(
+        ConfigError, match="--upstream: must have no `[?]` and no `#`, and not end in /chat/completions"
+    ):
         load(None, url, Environment({}))
 
 
