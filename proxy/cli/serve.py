@@ -264,7 +264,9 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     handler.setFormatter(JsonFormatter("%(message)s") if log_format == "json" else text)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
-    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    server_log = logging.getLogger("uvicorn.error")
+    server_log.addFilter(_is_news)
+    server_log.setLevel(level.upper())
     # This logger reports for each batch that a collector is away; proxy.engine.telemetry.spans reports it once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     if level in ("debug", "error"):
@@ -275,10 +277,14 @@ def _is_news(record: logging.LogRecord) -> bool:
     """Whether a line of the server has information that no line of the proxy has.
 
     A request that still runs when the proxy must end is cancelled, and its client is told so: that needs no traceback.
-    An answer that breaks off is left incomplete, so that its client can notice it. The engine logs which exchange it
-    was.
+    Nor does the server itself, which a second Ctrl-C cancels. An answer that breaks off is left incomplete, so that its
+    client can notice it. The engine logs which exchange it was. Of what the server does, one line is news: it waits for
+    running answers, and a second Ctrl-C ends them.
     """
+    if not logging.getLogger().isEnabledFor(record.levelno):
+        return record.msg.startswith("Waiting for connections to close")
     is_cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    is_cancelled = is_cancelled or record.getMessage().rstrip().endswith("CancelledError")
     return not is_cancelled and record.msg != "ASGI callable returned without completing response."
 
 

@@ -145,6 +145,26 @@ def test_a_stream_that_outlasts_the_drain_ends_in_an_error_and_logs_no_traceback
             assert process.wait() == code
 
 
+@pytest.mark.slow
+def test_the_log_says_that_answers_are_waited_for_and_a_second_interrupt_ends_them_without_a_traceback() -> None:
+    event = b'data: {"choices":[{"index":0,"delta":{"content":"word"}}]}\n\n'
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
+    with (
+        provider_at(Scripted(streams(event, ends=False))) as upstream,
+        serving("--upstream", f"{upstream}/v1") as (url, process),
+        httpx.stream("POST", f"{url}/chat/completions", json=body) as answer,
+    ):
+        log, lines = Log(process), answer.iter_lines()
+        assert "word" in next(lines)
+        process.send_signal(signal.SIGINT)
+        log.until("Waiting for connections to close. (CTRL+C to force quit)")
+        process.send_signal(signal.SIGINT)
+        assert any('"code":"shutting_down"' in line for line in lines)
+        assert process.wait() == 130
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
 @pytest.mark.parametrize(
     ("more", "what"),
     [

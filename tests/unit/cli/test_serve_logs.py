@@ -100,6 +100,8 @@ def test_the_configuration_says_how_lines_look(log_format: str, capsys: pytest.C
         logging.getLogger("stratiform").info(Line("exchange", {"id": "sx-1", "cost_usd": Decimal("0.000010")}))
         # Of an answer that was cut off, the proxy's own line says more.
         logging.getLogger("uvicorn.error").error("ASGI callable returned without completing response.")
+        logging.getLogger("uvicorn.error").error("Traceback (most recent call last):\n...\nasyncio.CancelledError\n")
+        logging.getLogger("uvicorn.error").info("Shutting down")
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     if log_format == "json":
