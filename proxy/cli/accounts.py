@@ -292,7 +292,11 @@ def _import(arguments: argparse.Namespace) -> int:
     and teams stay as they are, so the command may be repeated. The exit status is 1 if something was not taken over.
     Raises ConfigError.
     """
-    export, outcomes, lacking = read_export(arguments.files), list[Mapping[str, Any]](), set[str]()
+    outcomes, lacking = list[Mapping[str, Any]](), set[str]()
+    try:
+        export = read_export(arguments.files)
+    except RecursionError:
+        raise ConfigError(["the files cannot be read: they are nested too deeply"]) from None
 
     async def work(ask: Ask) -> None:
         for kind, found in export.items():

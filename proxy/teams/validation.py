@@ -40,7 +40,7 @@ _ROLLING = re.compile(r"rolling:([1-9][0-9]{0,8})([smhd]?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LENGTH = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _NO_TIME = "must be unix seconds, a date or time as in 2027-01-31 or 2027-01-31T18:00:00Z, or a length as in 30d, 12h"
-_LATEST_S = 253402300800.0  # the year 10000
+_LATEST_S = 253402214400.0  # the last day of the year 9999, on which some time zones have no date
 _SHORTEST_S, _LONGEST_S = 60, 366 * 86400
 _MOST_ENTRIES = 1000
 # A counter stays below 2^53 (proxy/storage/__init__.py).
@@ -151,11 +151,12 @@ def moment(value: str, now: float, ahead: bool) -> float:
     as a length: ``30d`` means in 30 days if ``ahead`` is set, otherwise 30 days ago."""
     if (match := _LENGTH.fullmatch(value)) is not None:
         length_s = int(match[1]) * _SECONDS[match[2]]
-        return now + length_s if ahead else now - length_s
-    try:
-        at = float(value)
-    except ValueError:
-        at = _iso(value)
+        at = now + length_s if ahead else max(0.0, now - length_s)
+    else:
+        try:
+            at = float(value)
+        except ValueError:
+            at = _iso(value)
     if not 0 <= at < _LATEST_S:
         raise ValueError(_NO_TIME)
     return at

@@ -151,3 +151,19 @@ def test_a_column_may_hold_anything(tmp_path_factory: pytest.TempPathFactory, ro
     for one in (*found["team"], *found["key"]):
         assert one.refused or all(value is not None for value in one.body.values())
         assert "".join([one.label, *one.refused]).encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"keys":' * 1000 + '{"token": "sk-1"}' + "}" * 1000,
+        '[{"token": "sk-1", "models": ' + "[" * 1000 + "]" * 1000 + "}]",
+    ],
+)
+def test_a_file_without_a_bottom_ends_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "export.json").write_text(text)
+    store = f"sqlite:{tmp_path / 'spend.sqlite'}"
+    assert main(["keys", "import", str(tmp_path / "export.json"), "--store", store]) == 1
+    assert capsys.readouterr().err == "error: the files cannot be read: they are nested too deeply\n"

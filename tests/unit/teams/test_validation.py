@@ -1,12 +1,21 @@
 """What may be said about teams, keys and budgets."""
 
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.teams import validation
 from proxy.teams.validation import window_of
-from tests.examples import for_every
+from tests.examples import examples, for_every
+
+NOW = 1_795_000_000.0
+ZONES = [ZoneInfo("Pacific/Kiritimati"), ZoneInfo("Etc/GMT+12")]
+"""The zones whose clocks are farthest ahead, and farthest behind."""
 
 
 @pytest.mark.parametrize(
@@ -81,3 +90,29 @@ def test_any_other_window_rolls_and_is_one_that_a_budget_may_have(duration: str 
 def test_what_is_no_length_is_refused(duration: str) -> None:
     with pytest.raises(ValueError, match="must be a length"):
         window_of(duration)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.from_regex(r"[1-9][0-9]{0,8}[smhd]", fullmatch=True)
+    | st.floats().map(str)
+    | st.floats(0, 2.6e11).map(str)
+    | st.datetimes(timezones=st.sampled_from([UTC, *ZONES])).map(str),
+    st.booleans(),
+)
+def test_each_time_that_is_accepted_has_a_date_in_every_zone(written: str, is_ahead: bool) -> None:
+    with suppress(ValueError):
+        at = validation.moment(written, NOW, is_ahead)
+        assert at >= 0
+        for zone in ZONES:
+            assert datetime.fromtimestamp(at, UTC).astimezone(zone).utcoffset() is not None
+
+
+@pytest.mark.parametrize("expiry", ["999999999d", "9999-12-31T12:00:00Z"])
+def test_a_key_expires_before_the_calendar_ends(expiry: str) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        validation.expiry(expiry, NOW)
+
+
+def test_a_report_may_look_back_to_before_the_epoch() -> None:
+    assert validation.moment("99999d", NOW, ahead=False) == 0.0
