@@ -148,7 +148,7 @@ def budget_name(given: str | None, scope: str, window: str, unit: str) -> str:
 
 def moment(value: str, now: float, ahead: bool) -> float:
     """A time as unix seconds. It is written as unix seconds, as a date or time of ISO 8601 (UTC if it has no zone), or
-    as a length: ``30d`` means in 30 days if ``ahead`` is set, otherwise 30 days ago."""
+    as a length: ``30d`` means in 30 days if ``ahead`` is set, otherwise 30 days ago, and never before 1970."""
     if (match := _LENGTH.fullmatch(value)) is not None:
         length_s = int(match[1]) * _SECONDS[match[2]]
         at = now + length_s if ahead else max(0.0, now - length_s)

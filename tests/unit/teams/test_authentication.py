@@ -2,14 +2,17 @@
 
 import asyncio
 import hashlib
+import hmac
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from proxy.engine.interfaces import Principal
-from proxy.kit.errors import NotReady, StoreError, Unauthorized
+from proxy.kit.errors import NotReady, ProxyError, StoreError, Unauthorized
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX
 from proxy.models import Headers, RateLimit
@@ -23,10 +26,13 @@ from proxy.teams.authentication import (
     Identity,
     declared_id,
     digest_of,
+    is_address,
+    is_loopback,
     new_id,
     new_key,
     snapshot_of,
 )
+from tests.examples import for_every
 
 SALT = b"s" * 32
 
@@ -380,3 +386,184 @@ def test_ids_are_public_and_tell_nothing() -> None:
     assert re.fullmatch(r"key-[0-9a-f]{12}", declared_id(digest))
     assert declared_id(digest) == declared_id(digest)
     assert declared_id(digest)[4:] not in digest
+
+
+# Every sender, by every pair of headers
+
+
+SENDERS = Declared(
+    [
+        TeamRecord("red", paths=("files",)), TeamRecord("blue", forwards_keys=True),
+        TeamRecord("gold", forwards_keys=True, paths=("*",)),
+    ],
+    [
+        key("sk-red"), key("sk-blue", team="blue"), key("sk-strat-gold", team="gold"), key("sk-gone", team="gone"),
+        key("sk-revoked", team="blue", revoked_at=5.0), key("sk-expired", expires_at=100.0),
+    ],
+    master_digest=digest_of("sk-master"),
+)  # fmt: skip
+KEYS = {"sk-red": "red", "sk-blue": "blue", "sk-strat-gold": "gold", "sk-revoked": "blue", "sk-expired": "red",
+        "sk-master": DEFAULT_TEAM}  # fmt: skip
+ENDED = {"sk-revoked": "This API key has been revoked.", "sk-expired": "This API key has expired."}
+SENT = ["", *KEYS, "sk-gone", "sk-strat-unknown", "sk-provider"]
+
+
+def sender(own: str, token: str, other: str, forwards_unknown: bool, is_loaded: bool) -> tuple[object, ...] | str:
+    """Who sends these keys: as the proxy's own, as a bearer token, and in Azure's header. For each principal its team,
+    its key, whether its key is ours, whether the provider's key is passed on, and whether it is confined."""
+    theirs = [one for one in (token, other) if one]
+    for one in [own] if own else theirs:
+        if one in KEYS:
+            if one in ENDED:
+                return ENDED[one]
+            brings = bool(own and theirs) and KEYS[one] in ("blue", "gold")
+            brings = brings and not any(each in KEYS or each.startswith("sk-strat-") for each in theirs)
+            name = "master" if one == "sk-master" else declared_id(digest_of(one))
+            return KEYS[one], name, not brings, brings, one not in ("sk-master", "sk-strat-gold") and not brings
+    looks_ours = bool(own) or any(one.startswith("sk-strat-") for one in theirs)
+    if looks_ours and not is_loaded:
+        return "not ready"
+    if forwards_unknown and theirs and not looks_ours:
+        return CLIENT_KEYS_TEAM, "", False, True, False
+    if not own and not theirs:
+        return "No API key: send one of this proxy's keys as `Authorization: Bearer KEY`."
+    return "Incorrect API key: this proxy does not know the key that was sent." if is_loaded else "not ready"
+
+
+def admitted(who: Identity, headers: Headers) -> tuple[object, ...] | str:
+    try:
+        one = who.admit(headers, 100.0)
+    except NotReady:
+        return "not ready"
+    except ProxyError as error:
+        return error.message
+    return one.team, one.key_id, one.virtual, one.forwards_key, one.is_confined
+
+
+@for_every(product([False, True], [False, True]))
+def test_whom_the_headers_of_a_request_name(forwards_unknown: bool, is_loaded: bool) -> None:
+    store = FlakyStore()
+    store.is_away = not is_loaded
+    directory = Directory(replace(SENDERS, forwards_unknown=forwards_unknown), store)
+    asyncio.run(directory.load())
+    who = Identity(directory, SALT)
+    for own, token, other in product(SENT, SENT, SENT):
+        pairs = {"api-key": other, "Authorization": token and f"Bearer {token}", "X-Stratiform-Key": own and f" {own} "}
+        headers = [(name, value) for name, value in pairs.items() if value]
+        assert admitted(who, headers) == sender(own, token, other, forwards_unknown, is_loaded), headers
+
+
+def test_a_principal_says_all_that_its_key_and_its_team_say() -> None:
+    rights = {"mode": "mark", "models": ("m",), "requests_per_minute": 1, "tokens_per_minute": 2}
+    team = TeamRecord("red", forwards_keys=True, paths=("files", "batches"), **rights)  # type: ignore[arg-type]
+    who = identity(
+        Declared([team], [key("sk-red", user="ann", **{**rights, "mode": "tier", "tokens_per_minute": None})])
+    )
+    found = admit(who, bearer("sk-red"), ("thread-id", "t"))
+    key_id = declared_id(digest_of("sk-red"))
+    assert found == Principal(
+        found.scope, "red", "t", Mode.MARK, True, False, key_id, "ann", (("m",), ("m",)),
+        (RateLimit(key_id, 1, None), RateLimit("", 1, 2)), True, ("files", "batches"),
+    )  # fmt: skip
+    forwarded = admit(who, ("x-stratiform-key", "sk-red"), bearer("sk-provider"), ("thread-id", "u"))
+    assert forwarded == replace(found, session_hint="u", virtual=False, forwards_key=True, is_confined=False)
+
+
+def test_state_that_is_kept_for_a_client_is_found_by_every_later_version() -> None:
+    """Scopes, ids and signatures are names in stores that outlive a version: another spelling would lose them."""
+    who = identity(SENDERS, salt=bytes(range(100)))
+    key_id = declared_id(digest_of("sk-red"))
+    assert key_id == "key-4b2ba786e3cd"
+    text = f"red\0{key_id}".encode()
+    assert admit(who, bearer("sk-red")).scope == hashlib.blake2b(text, digest_size=16, key=bytes(range(64))).hexdigest()
+    open_door = identity(Declared(), salt=b"k")
+    assert admit(open_door).scope == hashlib.blake2b(b"\0", digest_size=16, key=b"k").hexdigest()
+    assert admit(open_door, bearer("\udcff")).scope == hashlib.blake2b(b"\0\xff", digest_size=16, key=b"k").hexdigest()
+    stranger = admit(identity(FORWARDING, salt=b"k"), bearer("sk-p")).scope
+    assert stranger == hashlib.blake2b(b"client-keys\0sk-p", digest_size=16, key=b"k").hexdigest()
+    assert who.signed("text") == hmac.digest(digest_of("sk-master").encode(), b"text", "sha256").hex()
+    assert (who.has_master, open_door.has_master, open_door.signed("text")) == (True, False, "")
+
+
+class CountedKeys(dict[str, KeyRecord]):
+    """Counts how often all keys are read."""
+
+    reads = 0
+
+    def values(self) -> Iterable[KeyRecord]:  # type: ignore[override]
+        self.reads += 1
+        return super().values()
+
+
+async def test_keys_are_read_once_for_each_snapshot_and_a_change_counts_from_the_next_request_on() -> None:
+    directory = Directory(TEAMS, MemoryStore())
+    await directory.load()
+    who = Identity(directory, SALT)
+    assert admit(who, bearer("sk-red")).mode is Mode.OBSERVE
+    changed = CountedKeys({one.id: replace(one, mode="passthrough") for one in directory.snapshot.keys.values()})
+    directory.snapshot = replace(directory.snapshot, keys=changed)
+    for _ in range(5):
+        assert admit(who, bearer("sk-red")).mode is Mode.PASSTHROUGH
+    assert changed.reads == 1
+
+
+def nonempty() -> Iterator[Declared]:
+    yield Declared(teams=[RED])
+    yield Declared(keys=[key("sk-red")])
+    yield Declared(master_digest="d")
+    yield Declared(forwards_unknown=True)
+
+
+def test_a_configuration_is_empty_if_it_names_nobody() -> None:
+    assert Declared().is_empty
+    assert Declared(budgets=[BudgetRecord("b", "red", hard=1)], bounds_all="max_budget").is_empty
+    assert not any(one.is_empty for one in nonempty())
+    for one in nonempty():
+        with pytest.raises(Unauthorized):
+            admit(identity(one))
+
+
+@for_every(
+    [
+        ("127.0.0.1", True, True), ("127.8.9.1", True, True), ("::1", True, True), ("::ffff:127.0.0.1", True, True),
+        ("10.0.0.1", True, False), ("0.0.0.0", True, False), ("::", True, False), ("::ffff:10.0.0.1", True, False),
+        ("2001:db8::1", True, False), ("localhost", False, True), ("example.com", False, False), ("", False, False),
+        ("127.0.0.1:80", False, False), ("localhost.example.com", False, False),
+    ]
+)  # fmt: skip
+def test_which_addresses_only_this_machine_reaches(name: str, is_one: bool, is_local: bool) -> None:
+    assert (is_address(name), is_loopback(name)) == (is_one, is_local)
+
+
+async def test_each_failure_to_read_the_store_is_told_and_the_next_success_ends_it() -> None:
+    store, told = FlakyStore(), list[int]()
+    directory = Directory(DECLARED, store)
+
+    async def on_failure() -> None:
+        told.append(directory.store_errors)
+
+    directory.on_failure = on_failure
+    store.is_away = True
+    for _ in range(3):
+        await directory.load()
+    assert told == [1, 2, 3]
+    store.is_away = False
+    await directory.load()
+    assert (directory.store_errors, directory.is_loaded, told) == (0, True, [1, 2, 3])
+
+
+async def test_another_configuration_keeps_what_is_managed_and_what_was_lost() -> None:
+    store = MemoryStore()
+    directory = Directory(DECLARED, store)
+    for number in (1, 2):
+        await directory.put(BudgetRecord(f"red/{number}", "red", hard=number))
+        for erasing in ("DELETE FROM directory", "UPDATE directory_version SET version = 0"):
+            await store._do("write", lambda connection, sql=erasing: connection.execute(sql))
+        await directory.refresh()
+    directory.declare(Declared([TeamRecord("blue")]))
+    assert set(directory.snapshot.budgets) == {"red/1", "red/2"}, "one of each loss"
+    assert set(directory.snapshot.teams) == {DEFAULT_TEAM, "blue"}
+    await directory.put(TeamRecord("green"))
+    assert set(directory.snapshot.budgets) == {"red/1", "red/2"}
+    directory.forget_lost()
+    assert (set(directory.snapshot.budgets), set(directory.snapshot.teams)) == (set(), {DEFAULT_TEAM, "blue", "green"})

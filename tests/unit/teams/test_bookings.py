@@ -1,26 +1,40 @@
 """The limits that count an exchange: names of counters, windows, the rules that hold, and the headers about them."""
 
+import math
 import re
-from datetime import datetime
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import ExchangeOutcome, Settlement
+from proxy.engine.interfaces import PlanResult, Principal
+from proxy.kit.modes import Mode
 from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.charges import Estimate, Rule
 from proxy.models.deployments import ListedModel, ModelTable
+from proxy.planner.record import Break, BreakKind
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NONE
-from proxy.storage import Balance, BudgetRecord, Charge
+from proxy.protocol.request.demand import BillingKind, Demand
+from proxy.protocol.response.usage import Usage
+from proxy.storage import Balance, BudgetRecord, Charge, LedgerEntry, Refused, Reserve
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory
 from proxy.teams.bookings import (
+    DEPLOYMENT_REQUESTS_ID,
+    DEPLOYMENT_TOKENS_ID,
+    NOTHING,
+    ONE,
     REQUESTS_ID,
     TOKENS_ID,
     Booking,
+    BudgetReservation,
     BudgetWindow,
     LimitResolver,
     account_of,
@@ -29,6 +43,7 @@ from proxy.teams.bookings import (
     deployment_rules,
     lost_entry,
     rate_headers,
+    refusing,
     settled_entry,
     window_at,
 )
@@ -319,3 +334,214 @@ def test_an_entry_holds_no_key_that_its_client_put_into_a_models_name() -> None:
     assert exchange.deployment is not None
     for entry in (settled_entry(exchange), lost_entry(exchange, exchange.deployment, amounts)):
         assert entry.model == "open/[redacted]"
+
+
+# Windows by the calendar alone
+
+ZONES = ("UTC", BERLIN, "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "America/Santiago", "Pacific/Apia")
+
+
+@given(st.sampled_from(["day", "week", "month"]), st.sampled_from(ZONES), st.integers(0, 4_000_000_000))
+def test_a_calendar_window_lies_between_two_local_dates(kind: str, zone: str, now: int) -> None:
+    today = datetime.fromtimestamp(now, ZoneInfo(zone)).date()
+    start, end = {
+        "day": (today, today + timedelta(1)),
+        "week": (today - timedelta(today.isoweekday() - 1), today + timedelta(8 - today.isoweekday())),
+        "month": (date(today.year, today.month, 1), date(today.year + today.month // 12, today.month % 12 + 1, 1)),
+    }[kind]
+    resets_at = datetime.combine(end, time.min, ZoneInfo(zone)).timestamp()
+    keep_s = resets_at - now + {"day": 7, "week": 14, "month": 62}[kind] * 86_400
+    assert window_at(kind, zone, now) == BudgetWindow(start.isoformat(), resets_at, keep_s)
+
+
+@given(st.sampled_from([("minute", 60), ("hour", 3600)]), st.integers(0, 4_000_000_000))
+def test_a_short_window_is_named_by_its_number_since_1970(kind: tuple[str, int], now: int) -> None:
+    name, length_s = kind
+    number = now // length_s
+    end = float((number + 1) * length_s)
+    assert window_at(name, "Nowhere", now) == BudgetWindow(f"{name}:{number}", end, 2 * length_s)
+
+
+@given(st.integers(1, 366 * 86_400), st.integers(0, 4_000_000_000))
+def test_a_rolling_window_counts_every_part_that_it_may_reach(length: int, now: int) -> None:
+    part_s = max(1.0, length / 24)
+    window = window_at(f"rolling:{length}", "UTC", now)
+    own = int(now / part_s)
+    reached = range(own - math.ceil(length / part_s), own + 2)  # and the next, for a host whose clock is ahead
+    assert Counter([window.name, *window.within]) == Counter(f"r{length}:{number}" for number in reached)
+    assert (window.name, window.resets_at) == (f"r{length}:{own}", (own + 1) * part_s)
+    assert window.keep_s == length + 2 * part_s
+
+
+# Charges, and what an exchange takes of them
+
+
+def test_a_charge_is_on_the_counter_of_its_rule_and_its_window() -> None:
+    rolling = Rule("b", "t", "tokens", 50, 40, window="rolling:7200", whom="ann")
+    found = booked(rolling, {"tokens": Estimate(9, 4)}, 7200.0)
+    names = [f"b:b:ann:r7200:{number}" for number in (25, *range(23, -1, -1))]
+    assert found.window == window_at("rolling:7200", "UTC", 7200.0)
+    assert found.charge == Charge("b:b:ann:r7200:24", 9, 50, 7800.0, 4, tuple(names))
+    assert booked(replace(rolling, hard=None, window="total"), {"tokens": Estimate(9, 4)}, 0.0).charge == Charge(
+        "b:b:ann:total", 9, None, None, 4
+    )
+    assert {(unit, one.most, one.expected) for unit, one in NOTHING.items()} == {
+        ("usd", 0, 0), ("tokens", 0, 0), ("requests", 0, 0),
+    }  # fmt: skip
+    assert dict.fromkeys(NOTHING, Estimate(1, 1)) == ONE
+
+
+@for_every(
+    [
+        ("a" * 64, "a" * 64), ("Ann.b@c+d/e-f_g", "Ann.b@c+d/e-f_g"), ("--", "--"), ("", "-"),
+        ("-", "~"), ("a" * 65, "~"), ("a:b", "~"), ("\u00e9", "~"), ("a\n", "~"),
+    ]
+)  # fmt: skip
+def test_only_a_plain_name_stands_in_a_counter_as_it_is(whom: str, told: str) -> None:
+    name = account_of(rule(whom), DAY).removeprefix("b:daily:").removesuffix(f":{DAY}")
+    assert name == told if told != "~" else re.fullmatch("~[0-9a-f]{24}", name)
+
+
+def booking(unit: str, rule_id: str = "b", amount: int = 5) -> Booking:
+    return Booking(Rule(rule_id, "t", unit), BudgetWindow("w", None, None), Charge(f"{rule_id}:{unit}", amount))  # type: ignore[arg-type]
+
+
+def test_a_refusal_is_that_of_the_counter_that_it_names() -> None:
+    bookings = [booking("usd"), booking("tokens"), booking("requests")]
+    for one in bookings:
+        assert refusing(bookings, Refused(one.charge, Balance(one.charge.account, 0, 0))) is one
+
+
+def further(account: str, amount: int) -> Reserve:
+    return Reserve("x+1", "red", [Charge(account, amount), Charge("other", 100)], 0.0, LedgerEntry("x+1", 0.0, "red"))
+
+
+@for_every(
+    [
+        (booking("usd"), None, 77), (booking("tokens"), Usage(30, 4), 34), (booking("tokens"), None, 40),
+        (booking("requests"), None, 1), (booking("requests"), Usage(30, 4), 1),
+        (booking("requests", DEPLOYMENT_REQUESTS_ID), None, 12),
+    ]
+)  # fmt: skip
+def test_an_exchange_takes_its_cost_its_tokens_or_its_calls(one: Booking, usage: Usage | None, taken: int) -> None:
+    seen = make_exchange(demand=Demand(BillingKind.SPEECH, seconds=2.0), settlement=Settlement(usage))
+    held = BudgetReservation("x", "red", further=[further(one.charge.account, 3), further(one.charge.account, 4)])
+    assert held.held(one) == 12
+    assert held.taken(one, seen, 77) == taken
+
+
+CALLS, TOKENS = booking("requests", DEPLOYMENT_REQUESTS_ID), booking("tokens", DEPLOYMENT_TOKENS_ID)
+
+
+def test_of_deployments_that_were_called_before_only_the_calls_count() -> None:
+    held = BudgetReservation("x", "red", bookings=[booking("usd")])
+    other = replace(CALLS, charge=Charge("elsewhere", 1))
+    for taken in ([other, TOKENS], [CALLS, TOKENS], [CALLS, TOKENS]):
+        held.took_turn(taken)
+    counted = [(one.charge.account, one.charge.amount) for one in held.bookings]
+    assert counted == [("b:usd", 5), ("elsewhere", 0), (CALLS.charge.account, 0), (TOKENS.charge.account, 0)]
+
+
+# Rules
+
+
+def told(rules: Sequence[Rule]) -> list[tuple[object, ...]]:
+    return [(one.id, one.title, one.unit, one.hard, one.soft, one.window, one.whom, one.is_rate) for one in rules]
+
+
+def test_a_rate_limit_is_told_by_its_holder() -> None:
+    principal = replace(ALICE, rates=(RateLimit("key-1", 60, 600), RateLimit("", None, 1000)))
+    limited = replace(MODEL, id="gpt-5#1", rates=RateLimit("", 3, 30))
+    resolver = limit_resolver()
+    assert told(resolver.rules(principal, limited, MODEL)) == [
+        ("rate/requests", "the rate limit of key 'key-1'", "requests", 60, None, "minute", "key-1", True),
+        ("rate/tokens", "the rate limit of key 'key-1'", "tokens", 600, None, "minute", "key-1", True),
+        ("rate/tokens", "the rate limit of team 'red'", "tokens", 1000, None, "minute", "", True),
+    ]
+    title = "the rate limit of deployment 'gpt-5#1'"
+    assert told(deployment_rules(limited)) == [
+        ("rate/deployment/requests", title, "requests", 3, None, "minute", "gpt-5#1", True),
+        ("rate/deployment/tokens", title, "tokens", 30, None, "minute", "gpt-5#1", True),
+    ]
+    assert [one.whom for one in deployment_rules(replace(limited, rates=RateLimit("all", 3)))] == ["all"]
+    assert deployment_rules(MODEL) == ()
+    assert not resolver.are_known
+
+
+def test_a_request_for_several_models_is_held_by_the_budgets_of_each_once() -> None:
+    budgets = (
+        BudgetRecord("red/all", "red", hard=1), BudgetRecord("red/each", "red", "model", "*", hard=2),
+        BudgetRecord("red/open", "red", "model", "openai/*", hard=3), BudgetRecord("blue/all", "blue", hard=4),
+    )  # fmt: skip
+    other = replace(MODEL, name="openai/o9")
+    found = limit_resolver(*budgets).rules(ALICE, MODEL, other, MODEL)
+    assert [(one.id, one.whom) for one in found] == [
+        ("all", ""), ("each", "openai/gpt-5"), ("open", "openai/*"), ("each", "openai/o9"),
+    ]  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["requests", "tokens"]), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9),
+                  st.sampled_from([None, 90.0, 130.5]), st.booleans()),
+        max_size=6,
+    )
+)  # fmt: skip
+def test_headers_tell_of_each_unit_the_limit_with_the_least_left(
+    limits: list[tuple[str, int, int, int, float | None, bool]],
+) -> None:
+    rows = [
+        (unit, max(0, hard - spent - reserved), hard, max(0.0, (resets_at or 100.0) - 100.0))
+        for unit, hard, spent, reserved, resets_at, is_rate in limits
+        if is_rate
+    ]
+    least = {unit: min(row[1:] for row in rows if row[0] == unit) for unit in dict.fromkeys(row[0] for row in rows)}
+    given = [
+        limit(replace(rate(unit, hard), is_rate=is_rate), spent, reserved, resets_at)
+        for unit, hard, spent, reserved, resets_at, is_rate in limits
+    ]
+    assert rate_headers([*given, limit(replace(rate("tokens", 1), hard=None), 0, 0)], 100.0) == [
+        header
+        for unit, (left, hard, reset_s) in least.items()
+        for header in (
+            (f"x-ratelimit-limit-{unit}", f"{hard}"),
+            (f"x-ratelimit-remaining-{unit}", f"{left}"),
+            (f"x-ratelimit-reset-{unit}", f"{math.ceil(reset_s)}s"),
+        )
+    ]
+
+
+# Entries
+
+
+def test_an_entry_says_who_asked_whom_and_what_it_cost() -> None:
+    seen = make_exchange(
+        now=7.0, opened=-2.5, principal=ALICE, deployment=MODEL, mode=Mode.TIER, reason="ordered", status=200,
+        result=PlanResult(broke=Break(BreakKind.TOOLS, usd=0.25)), cache_cause="system_changed",
+        settlement=Settlement(Usage(100, 9, read=50, write_5m=20, write_1h=10, estimated=True), 1.5, -0.5),
+        ending=ExchangeOutcome.COMPLETED,
+    )  # fmt: skip
+    entry = settled_entry(seen)
+    assert entry.latency_ms >= 2500
+    whose = LedgerEntry(seen.arrival.id, 7.0, "red", "key-1", "alice", "openai/gpt-5", "tier", "ordered")
+    assert entry == replace(
+        whose, status=200, ending="completed", read_tokens=50, write_5m_tokens=20, write_1h_tokens=10, plain_tokens=20,
+        output_tokens=9, cost=1_500_000_000, saved=-500_000_000, latency_ms=entry.latency_ms, estimated=True,
+        break_kind="tools", break_cost=250_000_000, provider_cause="system_changed",
+    )  # fmt: skip
+    amounts = {"usd": Estimate(9, 5), "tokens": Estimate(8, 3)}
+    lost = lost_entry(seen, MODEL, amounts)
+    assert lost == replace(whose, ending="lost", plain_tokens=3, cost=9, estimated=True)
+
+
+def test_an_entry_of_an_exchange_that_was_broken_off_says_nothing_that_is_not_known() -> None:
+    seen = make_exchange(now=7.0)
+    entry = settled_entry(seen)
+    assert replace(entry, latency_ms=0) == LedgerEntry(
+        seen.arrival.id, 7.0, "", mode="passthrough", reason="not-chat", ending="hung-up"
+    )
+
+
+@for_every([("a" * 300, "a" * 256), ("\ud800b", "?b"), ("a sk-strat-abc", "a [redacted]"), ("f" * 40, "f" * 40)])
+def test_a_users_name_is_kept_in_a_form_that_the_ledger_can_hold(user: str, kept: str) -> None:
+    assert settled_entry(make_exchange(principal=replace(ALICE, user=user))).user == kept
