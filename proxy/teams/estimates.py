@@ -57,7 +57,6 @@ _KNOWN_SHARE = 25_000
 _MOST_KEPT_PICTURES = 16
 # About 4 ms of counting.
 _LARGE_COUNT_BYTES = 32 << 10
-_WEIGHED = "proxy.teams.weighed"
 
 
 # For one value of the body: where its bound is kept, and under which key; the member that it belongs to; the value.
@@ -117,7 +116,7 @@ class PromptBounds:
         places: list[_Place] = []
         for name, raw in parsed.members.items():
             if name == "messages" and (read := parsed.transcript) is not None:
-                places += [(one.memo, _WEIGHED, name, one.raw) for one in read.messages]
+                places += [(one.memo, InputBound, name, one.raw) for one in read.messages]
             elif name not in SETTINGS or len(raw) > SETTING_BYTES:
                 is_list = name in TALK and bytes(memoryview(raw)[:1]) == b"["
                 values: Sequence[bytes | Raw] = elements(raw) if is_list else (raw,)
