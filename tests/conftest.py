@@ -12,12 +12,12 @@ import httpx
 import httpx2
 import pytest
 from _pytest.runner import runtestprotocol
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from proxy.upstream.litellm_ import LitellmUpstream
 from tests import read_once, rewriting
 from tests.brisk_servers import BriskAsyncio
-from tests.examples import are_new, examples
+from tests.examples import are_new, are_shrunk, examples
 from tests.log_setup import logging_restored
 from tests.security import defences
 
@@ -30,6 +30,7 @@ settings.register_profile(
     deadline=None,
     derandomize=not are_new(),
     suppress_health_check=[HealthCheck.too_slow],
+    phases=[phase for phase in Phase if are_shrunk() or phase not in (Phase.shrink, Phase.explain)],
 )
 settings.load_profile("suite")
 

@@ -1,5 +1,5 @@
-"""How many examples and rows run: all in ``make test-all``, a sample in ``make test``, and new examples in ``make
-explore``."""
+"""How many examples and rows run: all in ``make test-all``, a sample in ``make test`` and ``make mutants``, and new
+examples in ``make explore``."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -24,6 +24,12 @@ def are_new() -> bool:
     """Whether Hypothesis tries new examples. Otherwise each run has the same ones, and fails only because of a
     change."""
     return os.environ.get(_VARIABLE) == "new"
+
+
+def are_shrunk() -> bool:
+    """Whether Hypothesis looks for the smallest example that fails. A change of the code that must fail some test
+    (``make mutants``) needs no more than the first."""
+    return os.environ.get(_VARIABLE) != "first"
 
 
 def sampled(values: Iterable[object], step: int, start: int = 0) -> list[Any]:

@@ -1,9 +1,13 @@
-"""A clock for tests in which hours pass at once."""
+"""Clocks for tests in which hours pass at once."""
 
 import asyncio
 import heapq
+import selectors
+from collections.abc import Callable, Coroutine
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class FakeTime:
@@ -47,3 +51,34 @@ async def settle() -> None:
     """Let every ready task begin."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+class _Jumping(selectors.SelectSelector):
+    """Waits for no timer: where nothing else is ready, the time jumps to it."""
+
+    passed_s = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(timeout if timeout is None else 0)
+        if not ready and timeout:
+            self.passed_s += timeout
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time begins at zero, and passes at once where all tasks wait for it. It is for tasks that
+    wait for no thread and no socket: to these, time would pass too fast."""
+
+    def __init__(self) -> None:
+        self._jumping = _Jumping()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        """The seconds that have passed."""
+        return self._jumping.passed_s
+
+
+def in_virtual_time(test: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run this in an event loop in which no timer takes time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(test())

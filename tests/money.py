@@ -34,7 +34,7 @@ from tests.waiting import until_async
 
 NOW = 1_700_000_000.0
 MODEL = Deployment("m", "m", Transport.HTTP, NONE)
-BOUNDS = PromptBounds(bytes_over_four, Aside())
+BOUNDS = PromptBounds(bytes_over_four, Aside(), lambda _: False, 512 << 20)
 RED = Principal("scope", "red", key_id="key-1", user="ann")
 # One dollar per token makes amounts easy to read.
 PRICE = Price(input=1.0, output=1.0, read=0.1, write_5m=1.25, write_1h=2.0)

@@ -67,13 +67,7 @@ class PromptBounds:
     """Bounds prompts. ``encode`` counts the tokens of whole texts. For the models that ``is_exact`` accepts, it counts
     as the model's own tokenizer does."""
 
-    def __init__(
-        self,
-        encode: Encode,
-        aside: Aside,
-        is_exact: Callable[[str], bool] = lambda _: False,
-        memory_bytes: int = 512 << 20,
-    ) -> None:
+    def __init__(self, encode: Encode, aside: Aside, is_exact: Callable[[str], bool], memory_bytes: int) -> None:
         """``memory_bytes``: the room for layout state. One bound is kept for each 25,000 bytes of it."""
         self._encode = encode
         self.is_exact = is_exact

@@ -52,7 +52,7 @@ def row(name: str, ratios: Sequence[float]) -> str:
 async def table(folders: Sequence[Path]) -> Mapping[str, Sequence[float]]:
     """The ratios by kind and by what was reserved."""
     aside, found = Aside(), dict[str, list[float]]()
-    bounds = PromptBounds(local_encode(), aside)
+    bounds = PromptBounds(local_encode(), aside, lambda _: False, 512 << 20)
     factor = Habits().factor
     # A conversation is sent again with every request: each text is counted once.
     real = {name: lru_cache(200_000)(count) for name, count in counts().items()}

@@ -50,9 +50,11 @@ TARGETS = (
             "tests/security/test_prompt_bounds.py",
             "tests/security/test_usage_lies.py",
             "tests/property/test_administration.py",
+            "tests/property/test_bills_add_up.py",
             "tests/property/test_hard_limits.py",
             "tests/property/test_limits.py",
             "tests/meta/test_names_users_hold.py",
+            "tests/meta/test_promised_numbers.py",
         ),
     ),
 )

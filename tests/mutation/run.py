@@ -137,6 +137,7 @@ def _prepare(root: Path, folder: Path) -> None:
     shutil.copytree(root, copy, ignore=_IGNORED, symlinks=True)
     os.chdir(copy)
     compileall.compile_dir(copy, quiet=2)
+    os.environ["STRATIFORM_EXAMPLES"] = "first"
     # The compiled file of a mutant could be taken for that of the next one, which is written within the same second.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"

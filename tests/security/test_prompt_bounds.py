@@ -102,7 +102,7 @@ def bounds(body: bytes, *, is_read: bool = True, model: str = "gpt-4o") -> tuple
     """The tokens at most by bytes, and by a whole count; what is beyond."""
     aside = Aside()
     try:
-        known, seen = PromptBounds(local_encode(), aside), make_exchange(size=len(body))
+        known, seen = PromptBounds(local_encode(), aside, lambda _: False, 512 << 20), make_exchange(size=len(body))
         seen.sent = ((parse_body(body) if is_read else body, 0),)
         by_bytes = asyncio.run(known.bound(seen, counts=False))
         counted = asyncio.run(known.bound(seen, counts=True))

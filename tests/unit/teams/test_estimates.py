@@ -69,10 +69,10 @@ def test_a_request_without_a_size_still_has_an_answer() -> None:
     assert estimates().amounts(exchange(0, demand=Demand()), (MODEL,), [USD])["usd"].most == 1000 * 10_000
 
 
-def test_what_is_free_takes_next_to_nothing() -> None:
-    amounts = estimates().amounts(exchange(10**6, demand=Demand(BillingKind.FREE, 0)), (MODEL,), [USD])
-    assert (amounts["usd"].most, amounts["tokens"].most, amounts["requests"].most) == (1, 1, 1)
-    assert amounts["requests"].expected == 1
+def test_what_is_free_or_empty_takes_next_to_nothing() -> None:
+    nothing = {"usd": Estimate(1, 0), "tokens": Estimate(1, 0), "requests": Estimate(1, 1)}
+    assert estimates().amounts(exchange(10**6, demand=Demand(BillingKind.FREE, 0)), (MODEL,), [USD]) == nothing
+    assert estimates().amounts(exchange(0, demand=Demand(max_output_tokens=0)), (MODEL,), [USD]) == nothing
 
 
 def test_a_tier_that_was_seen_without_being_asked_for_is_reserved() -> None:
@@ -184,6 +184,8 @@ GIF = b"GIF89a" + struct.pack("<HH", 640, 480) + bytes(3)
 
 def test_a_header_tells_the_size_only_where_it_bounds_what_is_drawn() -> None:
     assert [size_of(header) for header in (PNG, GIF, b"")] == [(640, 480), None, None]
+    for width, height in ((0, 480), (640, 0)):
+        assert size_of(PNG.replace(struct.pack(">II", 640, 480), struct.pack(">II", width, height))) is None
 
 
 # The dearest answer that a request can get
@@ -365,7 +367,7 @@ def test_the_habits_of_a_thousand_deployments_are_kept() -> None:
     [(True, False, 100), (True, True, 100), (False, True, 150), (False, False, 400)],
 )
 def test_a_count_is_used_as_it_is_with_a_margin_or_not_at_all(is_exact: bool, estimates_: bool, tokens: int) -> None:
-    bounds = PromptBounds(lambda text: len(text), Aside(), lambda model: is_exact and model == "m")
+    bounds = PromptBounds(lambda text: len(text), Aside(), lambda model: is_exact and model == "m", 512 << 20)
     ours, bound = Estimates(lambda _: PRICE, bounds), InputBound(text=400, counted=100)
     asked = exchange(0, demand=Demand(max_output_tokens=0))
     assert ours.amounts(asked, (MODEL,), [], bound, estimates=estimates_)["tokens"].most == tokens + 30
@@ -394,10 +396,10 @@ class Noting(Aside):
 class Counting:
     """Bounds of prompts, the texts that were counted, and the work that was done aside."""
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, memory_bytes: int = 512 << 20) -> None:
         self.texts: list[str] = []
         self.aside = Noting()
-        self.bounds = PromptBounds(self.encode, self.aside, **more)
+        self.bounds = PromptBounds(self.encode, self.aside, lambda _: False, memory_bytes)
 
     def encode(self, text: str) -> int:
         self.texts.append(text)
@@ -429,7 +431,7 @@ def test_of_several_bodies_the_longest_counts_and_of_none_the_bytes_of_the_reque
     assert one.bound(chat("a"), chat("a " * 50), chat("b")).counted == 51
     assert one.bound() == InputBound(bare=7)
     plan = Plan(chat("a b c"), chat("a"), Mode.TIER, "ordered")
-    assert asyncio.run(one.bounds.bound(exchange(7, plan=plan), counts=True)).counted == 4
+    assert asyncio.run(one.bounds.bound(exchange(7, plan=plan), counts=True)) == one.bound(chat("a b c"))
 
 
 @pytest.mark.parametrize("body", [b"--boundary", b'{"messages": [', b"[]", b'{"a": 1, "a": 2'])
