@@ -323,7 +323,7 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
         if settings.stratiform.store is None and not settings.stratiform.teams:
             # The configuration asks for no file: an existing LiteLLM configuration with a master key must start as it
             # is.
-            _log.warning("%s cannot be used (%s): keys, teams and spend end with this process", path, error)
+            _log.warning("%s cannot be used (%s): keys and spend are in memory and end with the process", path, error)
             return MemoryStore()
         advice = "choose another file (sqlite:PATH) or memory"
         raise ConfigError([f"stratiform.store: {path} cannot be used ({error}); {advice}"]) from error

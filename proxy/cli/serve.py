@@ -283,8 +283,8 @@ def _is_news(record: logging.LogRecord) -> bool:
     """
     if not logging.getLogger().isEnabledFor(record.levelno):
         return record.msg.startswith("Waiting for connections to close")
-    is_cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
-    is_cancelled = is_cancelled or record.getMessage().rstrip().endswith("CancelledError")
+    raised = record.exc_info[1] if record.exc_info else None
+    is_cancelled = isinstance(raised, asyncio.CancelledError) or record.getMessage().endswith("CancelledError\n")
     return not is_cancelled and record.msg != "ASGI callable returned without completing response."
 
 

@@ -256,9 +256,10 @@ def make_private(path: Path) -> None:
 
 
 def tighten(path: Path) -> None:
-    """Remove all access of other users to an existing file. A file of another user stays as it is."""
+    """Remove all access of other users to an existing file. A file of another user stays as it is, and so does what is
+    no file: a folder, or a device."""
     with suppress(OSError):
-        if path.stat().st_mode & _OTHERS:
+        if path.is_file() and path.stat().st_mode & _OTHERS:
             path.chmod(_MODE)
             _log.warning("%s could be used by other users of this machine: its mode is 0600 from now on", path)
 

@@ -163,7 +163,7 @@ def test_a_file_that_nobody_asked_for_may_be_impossible(tmp_path: Path, caplog: 
     read = settings(tmp_path, one_model("{}", "general_settings: {master_key: mk}"))
     store = asyncio.run(factories.open_store(read))
     assert not store.is_durable
-    assert "keys, teams and spend end with this process" in caplog.text
+    assert "keys and spend are in memory and end with the process" in caplog.text
     with pytest.raises(ConfigError):
         asyncio.run(factories.open_store(settings(tmp_path, one_model("{}", "stratiform: {teams: [{name: red}]}"))))
 

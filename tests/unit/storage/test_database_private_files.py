@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.kit.errors import StoreError
 from proxy.storage.database import STORE, Database, make_private, read_small, replace_small
 
 
@@ -74,6 +75,13 @@ def test_a_small_file_of_an_earlier_version_is_tightened_when_it_is_read(tmp_pat
     file.write_bytes(b"one")
     file.chmod(0o644)
     assert (read_small(file), modes(tmp_path)) == (b"one", {"epoch": 0o600})
+
+
+def test_a_folder_that_is_named_by_mistake_stays_as_it_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with pytest.raises(StoreError):
+        asyncio.run(Database.open(tmp_path, STORE))
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_file_is_made_where_a_link_points(tmp_path: Path, umask: int) -> None:

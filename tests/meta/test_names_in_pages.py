@@ -1,0 +1,64 @@
+"""What a page names exists: settings, metrics, headers, errors, reasons, files, and bounds of commands."""
+
+import re
+from pathlib import PurePosixPath
+
+from proxy.app.settings.schema import ConfigFile
+from proxy.kit import errors
+from proxy.kit.modes import Reason
+from tests.documents import ROOT, Page, pages
+from tests.examples import for_every
+from tests.meta.test_metrics_documented import NAME, documented_name, in_the_code
+from tests.meta.test_names_users_hold import PROXY, settings, texts
+from tests.mutation.__main__ import LEAST_KILLED
+
+# The log of changes names what there was.
+PAGES = [page for page in pages() if str(page) != "CHANGELOG.md"]
+SETTINGS = {line.split()[1].rstrip(":") for line in settings(ConfigFile)}
+ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ProxyError)]
+STATUSES = {kind.code: kind.status for kind in ERRORS}
+TEXTS = texts(PROXY)
+HEADERS = {name for text in TEXTS for name in re.findall(r"x-stratiform-[a-z-]*[a-z]", text)}
+# Names that look like ours and are others': an entry point, a member of an answer, a metric that the cluster makes.
+OTHERS = {"stratiform.fragments", "stratiform.token_usage", "stratiform_requests_per_second"}
+
+
+@for_every(PAGES)
+def test_every_metric_and_header_that_a_page_names_exists(page: Page) -> None:
+    named = {documented_name(name) for name in NAME.findall(page.text) if not name.endswith("_")}
+    assert named - in_the_code().keys() - OTHERS == set()
+    assert set(re.findall(r"x-stratiform-[a-z-]*[a-z]", page.text)) - HEADERS == set()
+
+
+def test_every_header_stands_on_a_page() -> None:
+    assert [name for name in HEADERS if not any(name in page.text for page in PAGES)] == []
+
+
+@for_every(PAGES)
+def test_every_setting_that_a_page_names_with_its_section_exists(page: Page) -> None:
+    named = set(re.findall(r"`(stratiform(?:\.[a-z_]+)+)(?:: [^`]*)?`", page.text))
+    assert named - SETTINGS - OTHERS == set()
+
+
+@for_every(PAGES)
+def test_every_error_that_a_page_names_exists_with_its_status(page: Page) -> None:
+    for status, code in re.findall(r"\b([45]\d\d)s?,? `([a-z_]+)`", page.text):
+        assert code in TEXTS, code
+        # An error that has no class of its own takes its status from the class that it is raised with.
+        assert STATUSES.get(code, int(status)) == int(status) or code == "prompt_invalid", code
+
+
+@for_every(PAGES)
+def test_every_reason_in_an_example_exists(page: Page) -> None:
+    assert set(re.findall(r'"reason": "([^"]+)"', page.text)) - {*Reason} == set()
+
+
+@for_every(PAGES)
+def test_a_link_that_is_called_like_a_file_leads_to_this_file(page: Page) -> None:
+    for called, link in re.findall(r"\[`([\w./*-]+\.(?:py|md|yaml|json))`\]\(([^)#]+)\)", page.text):
+        assert PurePosixPath(link).name == PurePosixPath(called).name, called
+
+
+def test_pages_say_how_many_changes_the_tests_must_notice() -> None:
+    for place in ("CONTRIBUTING.md", "tests/README.md", "Makefile"):
+        assert f"{LEAST_KILLED * 100:.0f} %" in (ROOT / place).read_text("utf-8"), place
