@@ -137,6 +137,10 @@ class Conflict(ProxyError, status=409, type="invalid_request_error", code="confl
     """The object to be made exists already, or belongs to the configuration."""
 
 
+class OutOfDate(Conflict):
+    """Somebody else has changed what the request goes by."""
+
+
 class MissingContent(Conflict, code="missing_content"):
     """The request names contents by digests that are not in this process's memory. ``missing`` are those digests, each
     once, in the order of the request. The OpenAI SDK repeats a 409 by itself. That would not help here: the request

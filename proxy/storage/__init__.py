@@ -368,8 +368,9 @@ class Store(Protocol):
     async def records(self, record_type: type[R]) -> Sequence[R]:
         """All records of a kind, sorted by name, including revoked keys."""
 
-    async def put(self, record: Record) -> None:
-        """Create or replace, by name or id."""
+    async def put(self, record: Record, version: int | None = None) -> bool:
+        """Create or replace, by name or id. Returns False, and does nothing, if the records have another version than
+        this one; None: any version."""
 
     async def remove(self, kind: RecordKind, name: str) -> bool:
         """Delete a record. Returns whether there was one."""

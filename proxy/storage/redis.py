@@ -219,9 +219,10 @@ class RedisStore:
         found: Mapping[bytes, bytes] = await self._link.command("HGETALL", _DIRECTORY + RECORD_KINDS[record_type])
         return [json.decode(found[name], type=record_type) for name in sorted(found)]
 
-    async def put(self, record: Record) -> None:
+    async def put(self, record: Record, version: int | None = None) -> bool:
         keys = [_DIRECTORY + RECORD_KINDS[type(record)], _VERSION]
-        await self._link.run(self._scripts["put"], keys, record_name(record), json.encode(record))
+        words = record_name(record), json.encode(record), "" if version is None else version
+        return bool(await self._link.run(self._scripts["put"], keys, *words))
 
     async def remove(self, kind: RecordKind, name: str) -> bool:
         return bool(await self._link.run(self._scripts["remove"], [_DIRECTORY + kind, _VERSION], name))

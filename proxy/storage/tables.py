@@ -333,13 +333,16 @@ def records(connection: sqlite3.Connection, record_type: type[R]) -> Sequence[R]
     return [msgspec.json.decode(text, type=record_type) for (text,) in rows]
 
 
-def put(connection: sqlite3.Connection, record: Record) -> None:
-    """Create or replace a record."""
+def put(connection: sqlite3.Connection, record: Record, version: int | None = None) -> bool:
+    """Create or replace a record, unless the directory has another version."""
+    if version not in (None, directory_version(connection)):
+        return False
     connection.execute(
         "INSERT OR REPLACE INTO directory VALUES (?, ?, ?)",
         (RECORD_KINDS[type(record)], record_name(record), _json(record)),
     )
     _raise_version(connection)
+    return True
 
 
 def remove(connection: sqlite3.Connection, kind: RecordKind, name: str) -> bool:

@@ -26,7 +26,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from proxy.engine.interfaces import Principal
-from proxy.kit.errors import NotReady, StoreError, Unauthorized
+from proxy.kit.errors import NotReady, OutOfDate, StoreError, Unauthorized
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys
 from proxy.kit.value import dataclass, field
@@ -162,8 +162,10 @@ class Directory:
         self.snapshot = snapshot_of(self.declared, teams, keys, [*self._lost, *budgets])
 
     async def put(self, record: Record) -> None:
-        """Create or replace a managed record, which takes effect at once. Raises StoreError."""
-        await self._store.put(record)
+        """Create or replace a managed record, which takes effect at once. Raises StoreError, and OutOfDate if another
+        process has changed records meanwhile: the record may follow from one that is different by now."""
+        if not await self._store.put(record, self._version):
+            raise OutOfDate("The teams, keys and budgets were changed meanwhile: try again.")
         await self.refresh()
 
     async def remove(self, kind: RecordKind, name: str) -> bool:

@@ -43,6 +43,17 @@ async def test_the_directory_keeps_records_and_says_when_it_changed(store: Store
 
 
 @on_each_store
+async def test_a_record_that_follows_from_an_earlier_version_is_not_put(store: Store) -> None:
+    assert await store.put(TeamRecord("red"), 0)
+    version = await store.directory_version()
+    assert await store.put(TeamRecord("blue"))
+    assert not await store.put(TeamRecord("red", mode="mark"), version)
+    assert await store.records(TeamRecord) == [TeamRecord("blue"), TeamRecord("red")]
+    assert await store.put(TeamRecord("red", mode="mark"), await store.directory_version())
+    assert (await store.records(TeamRecord))[1].mode == "mark"
+
+
+@on_each_store
 async def test_blobs_are_kept_by_scope_for_a_time(store: Store) -> None:
     await store.save("s", {"a": b"\0\xff", "b": b""}, 60.0, T)
     await store.save("t", {"a": b"other"}, 60.0, T)

@@ -8,6 +8,7 @@ budgets, which have most of their operations in common, or a report. Nothing her
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from msgspec import UNSET
 
 from proxy.app.admin.reports import Query, Sessions, View, check_query, entries_report, sessions_answer, spend_report
 from proxy.kit.clock import Clock
-from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, StoreError
+from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, NotReady, OutOfDate, StoreError
 from proxy.protocol.access import matches
 from proxy.storage import BudgetRecord, KeyRecord, R, RecordKind, Store, TeamRecord, record_name
 from proxy.teams import validation
@@ -234,6 +235,7 @@ def _digest(text: str) -> str:
     return text.lower()
 
 
+_MOST_TRIES = 20
 # How many counters of a budget are shown at most. Each of them needs a call to the store.
 _MOST_COUNTERS = 200
 
@@ -426,10 +428,14 @@ class AdminService:
                 raise NotFound(
                     f"There is no /admin/{path}: there are teams, keys, budgets, sessions, store, spend and entries."
                 )
-            # Nothing may change between the read and the write of an operation.
+            # Nothing may change between the read and the write of an operation. If another process has changed
+            # something, the operation begins anew.
             async with self._turn:
-                await self._directory.refresh()
-                return await _operation(resource, method, rest, query or {}, body)
+                for _ in range(_MOST_TRIES):
+                    await self._directory.refresh()
+                    with suppress(OutOfDate):
+                        return await _operation(resource, method, rest, query or {}, body)
+                raise OutOfDate("Other processes change teams, keys and budgets all the time: try again.")
         except StoreError as error:
             raise store_away(error) from error
 

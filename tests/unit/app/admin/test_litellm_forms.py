@@ -109,10 +109,11 @@ class Known(MemoryStore):
         super().__init__()
         self.has_budget: list[bool] = []
 
-    async def put(self, record: Record) -> None:
-        await super().put(record)
+    async def put(self, record: Record, version: int | None = None) -> bool:
+        is_put = await super().put(record, version)
         if isinstance(record, KeyRecord):
             self.has_budget.append(record.id in [one.subject for one in await self.records(BudgetRecord)])
+        return is_put
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,10 @@
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +25,24 @@ from proxy.kit.errors import (
     Unauthorized,
 )
 from proxy.kit.modes import Mode
-from proxy.storage import BudgetRecord, Charge, KeyRecord, LedgerEntry, Refused, Reserve, Settle, TeamRecord
+from proxy.storage import (
+    BudgetRecord,
+    Charge,
+    KeyRecord,
+    LedgerEntry,
+    Record,
+    RecordKind,
+    Refused,
+    Reserve,
+    Settle,
+    TeamRecord,
+)
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory, Identity, digest_of
 from proxy.teams.bookings import account_of, rule_of, window_at
 from proxy.teams.validation import AdminForm, BudgetForm, KeyForm, TeamForm, read_form
 from tests.doubles import ManualClock
+from tests.examples import for_every
 
 NOW = 1_795_000_000.0
 DECLARED = Declared(
@@ -292,6 +308,88 @@ async def test_a_store_that_is_away_is_said_to_be() -> None:
     with pytest.raises(NotReady, match="does not answer") as caught:
         await service.answer("GET", "teams")
     assert (caught.value.status, caught.value.code) == (503, "store_unavailable")
+
+
+class Shared(MemoryStore):
+    """A store that two services share. While the first one calls it for the ``call``-th time, the second one does its
+    whole work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call = 0
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def directory_version(self) -> int:
+        await self._turn()
+        return await super().directory_version()
+
+    async def put(self, record: Record, version: int | None = None) -> bool:
+        await self._turn()
+        return await super().put(record, version)
+
+    async def remove(self, kind: RecordKind, name: str) -> bool:
+        await self._turn()
+        return await super().remove(kind, name)
+
+    async def _turn(self) -> None:
+        self.call -= 1
+        if self.call == 0 and self.meanwhile is not None:
+            await self.meanwhile()
+
+
+OPERATIONS: list[tuple[str, str, dict[str, object]]] = [
+    ("POST", "keys/key-a/revoke", {}),
+    ("PATCH", "keys/key-a", {"note": "x"}),
+    ("PATCH", "keys/key-a", {"models": ["m"]}),
+    ("DELETE", "keys/key-a", {}),
+    ("PATCH", "budgets/red/b", {"usd": 7, "expected": 5}),
+    ("PATCH", "budgets/red/b", {"usd": 9, "expected": 5}),
+    ("DELETE", "budgets/red/b", {}),
+    ("POST", "teams", {"name": "blue", "mode": "mark"}),
+    ("POST", "teams", {"name": "blue", "mode": "tier"}),
+    ("DELETE", "teams/green", {}),
+    ("PATCH", "teams/green", {"models": ["m"]}),
+]
+
+
+@for_every(product(OPERATIONS, OPERATIONS))
+def test_of_two_operations_at_once_one_comes_first(
+    first: tuple[str, str, dict[str, object]], second: tuple[str, str, dict[str, object]]
+) -> None:
+    """Also where two workers do them. A key that one of them ends never works again because of the other one."""
+
+    async def main() -> None:
+        serial = [await _done((first, second), 0), await _done((second, first), 0)]
+        for call in range(1, 6):
+            assert await _done((first, second), call) in serial
+
+    asyncio.run(main())
+
+
+async def _done(operations: Sequence[tuple[str, str, dict[str, object]]], call: int) -> object:
+    """What the store holds after these operations of two services, and which of them were done, as a set of operations.
+    The second one is done at that call of the first one; 0: behind it."""
+    store, done = Shared(), set()
+    for record in (
+        TeamRecord("green"),
+        KeyRecord("key-a", "a" * 64, "red"),
+        BudgetRecord("red/b", "red", hard=5 * 10**9),
+    ):
+        await store.put(record)
+
+    async def work(number: int) -> None:
+        method, path, body = operations[number]
+        service = AdminService(Directory(DECLARED, store), store, ManualClock(NOW))
+        with suppress(Conflict, NotFound):
+            await service.answer(method, path, {}, body)
+            done.add(repr(operations[number]))
+
+    store.call, store.meanwhile = call, partial(work, 1)
+    await work(0)
+    if store.call > 0 or not call:
+        store.call = 0
+        await work(1)
+    return [done, *[await store.records(kind) for kind in (TeamRecord, KeyRecord, BudgetRecord)]]
 
 
 async def test_the_same_team_twice_at_once_is_made_once(at: Office) -> None:
