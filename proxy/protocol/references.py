@@ -59,7 +59,14 @@ _HOLDERS = {"conversation": "conversations", "container": "containers"}
 # Members that refer to something only if their value is an object with an ``id``.
 _OBJECTS = {"prompt": "prompts", "audio": "chat/completions", "voice": "voices", "video": "videos"}
 _ITEM = "responses"
-_NAMED = frozenset(name.encode() for name in (*_IDS, *_HOLDERS))
+# Azure's sources of data, each of which brings credentials of the client, or is read with the identity of the
+# operator's resource: https://learn.microsoft.com/azure/ai-services/openai/references/on-your-data.
+_SOURCES = frozenset({"data_sources", "datasources"})
+_SOURCE_FAMILY = "data_sources"
+_BROUGHT = frozenset(
+    {"api_key", "connection_string", "key_and_key_id", "encoded_api_key", "access_token", "username_and_password"}
+)
+_NAMED = frozenset(name.encode() for name in (*_IDS, *_HOLDERS, *_SOURCES))
 _NAMED_OBJECTS = frozenset(map(str.encode, _OBJECTS))
 _NAME = re.compile(rb'"[a-z_]{4,32}+"')
 _BEGINS_OBJECT = re.compile(rb'"[ \t\r\n]*+:[ \t\r\n]*+\{')
@@ -248,6 +255,9 @@ def _member(name: str, value: object, holder: _Object) -> Iterator[Reference]:
             if name not in _ADDRESSES or _PUBLIC.match(one.id) is None:
                 yield one
         return
+    if name in _SOURCES:
+        yield from _sources(name, value)
+        return
     family = _HOLDERS.get(name) or _OBJECTS.get(name)
     if family is None:
         return
@@ -257,6 +267,25 @@ def _member(name: str, value: object, holder: _Object) -> Iterator[Reference]:
                 yield from _ids(name, inner, family)
     elif name in _HOLDERS:
         yield from _ids(name, value, family)
+
+
+def _sources(name: str, value: object) -> Iterator[Reference]:
+    """The sources of data for which the request does not bring credentials."""
+    for source in value if isinstance(value, list) and not isinstance(value, _Object) else (value,):
+        ways = [
+            way
+            for parameters in _values(source, "parameters")
+            for authentication in _values(parameters, "authentication")
+            for way in _values(authentication, "type")
+        ]
+        if source is not None and not all(isinstance(way, str) and way in _BROUGHT for way in ways):
+            kind = next((kind for kind in _values(source, "type") if isinstance(kind, str)), _SOURCE_FAMILY)
+            yield Reference(kind[:MOST_ID_CHARS], _SOURCE_FAMILY, name)
+
+
+def _values(holder: object, name: str) -> list[object]:
+    """All values that an object has for a name; one None if there are none."""
+    return [value for key, value in holder if key.lower() == name] or [None] if isinstance(holder, _Object) else [None]
 
 
 def _addresses(name: str, value: object) -> Iterator[Reference]:

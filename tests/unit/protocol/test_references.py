@@ -55,6 +55,36 @@ def test_the_stores_in_which_a_providers_tool_looks_are_objects(tool: dict[str, 
     assert found(body) == ["ID"]
 
 
+def source(*ways: str, **more: object) -> str:
+    """One of Azure's sources of data, as JSON, with these ways to authenticate."""
+    authentication = ", ".join(f'"type": "{way}"' for way in ways)
+    named = json.dumps({"type": "azure_search", **more})[:-1]
+    return f'{named}, "parameters": {{"index_name": "i", "authentication": {{{authentication}}}}}}}'
+
+
+@for_every(
+    [
+        (source("system_assigned_managed_identity"), ["azure_search"]),
+        (source("user_assigned_managed_identity"), ["azure_search"]),
+        (source(), ["azure_search"]),
+        (source("api_key", "system_assigned_managed_identity"), ["azure_search"]),
+        (source("something_new", type=7), ["data_sources"]),
+        ('{"type": "azure_cosmos_db"}', ["azure_cosmos_db"]),
+        (source("api_key")[:-1] + ', "parameters": {}}', ["azure_search"]),
+        ('"an index"', ["data_sources"]),
+        (source("api_key"), []),
+        (source("connection_string"), []),
+        ("null", []),
+    ]
+)
+def test_a_source_of_data_belongs_to_the_operator_unless_the_client_brings_credentials(
+    written: str, ids: list[str]
+) -> None:
+    for name in ("data_sources", "dataSources", "DATA_SOURCES"):
+        for value in (written, f"[{written}]", f"[{source('access_token')}, {written}]"):
+            assert found(f'{{"messages": [], "{name}": {value}}}'.encode()) == ids, value
+
+
 @pytest.mark.parametrize(
     "body",
     [
