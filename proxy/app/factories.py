@@ -395,7 +395,7 @@ def unknown_provider(entry: ListedModel, path: str, providers: Collection[str]) 
     provider, _ = provider_of(entry.model, entry.provider)
     is_ours = entry.transport in (Transport.HTTP, Transport.EMBEDDED) or provider == Transport.EMBEDDED
     if providers and provider and "*" not in provider and not is_ours and provider not in providers:
-        close = nearest(provider, providers)
+        close = nearest(provider, [*providers, Transport.EMBEDDED])
         advice = f"; did you mean `{close}`?" if close else ""
         key = "custom_llm_provider" if entry.provider else "model"
         yield f"{path}.litellm_params.{key}: names a provider that litellm does not know{advice}"

@@ -61,7 +61,7 @@ def refuse_exposed(settings: Settings, address: str, *, is_open: bool) -> None:
     """
     if not is_open or settings.stratiform.open_to_network or is_loopback(address):
         return
-    if names := list(provider_keys(settings)):
+    if names := [*dict.fromkeys(provider_keys(settings))]:
         raise ConfigError([
             f"stratiform.host: listens on {address or 'every address'}, beyond this machine, and accepts any key, "
             f"while {_first_of(names)} would be served with the operator's own key: set general_settings.master_key or "
@@ -443,7 +443,7 @@ def _warnings(settings: Settings, prices: PriceMap, today: date) -> Iterator[str
     has_budgets = any(budget.usd is not None for team in ours.teams for budget in team.all_budgets)
     if ours.clock == "header":
         yield "stratiform.clock: clients set the time: use this for replays only"
-    if _keys(settings) == "any" and not ours.open_to_network and (names := list(provider_keys(settings))):
+    if _keys(settings) == "any" and not ours.open_to_network and (names := [*dict.fromkeys(provider_keys(settings))]):
         yield (
             f"stratiform.teams: any key is accepted, and {_first_of(names)} would be served with the operator's own "
             "key: `serve` listens on this machine only"

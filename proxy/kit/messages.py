@@ -151,8 +151,8 @@ class ConfigError(Exception):
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> Iterator[str]:
-    """A line for every problem that pydantic found in a ``model``."""
-    problems = error.errors(include_url=False, include_input=False, include_context=True)
+    """A line for every problem that pydantic found in a ``model``. No line quotes a value."""
+    problems = error.errors(include_url=False, include_context=True)
     for problem in problems[:_MOST_EXPLAINED]:
         path, owner = _walk(problem["loc"], model, is_unknown_key=problem["type"] == "extra_forbidden")
         yield f"{path}: {_reason(problem, owner)}"
@@ -172,7 +172,8 @@ def _reason(problem: Any, owner: Any) -> str:
             close = nearest(str(problem["loc"][-1]), known)
             return f"unknown key; did you mean `{close}`?" if close else f"unknown key; known are {', '.join(known)}"
         case "missing":
-            return "is required"
+            close = nearest(str(problem["loc"][-1]), map(str, problem["input"]))
+            return f"is required; did you write `{close}` for it?" if close else "is required"
         case "value_error":
             return str(problem["ctx"]["error"])
         case _:

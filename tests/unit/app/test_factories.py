@@ -123,6 +123,13 @@ def test_the_http_transport_needs_an_address(tmp_path: Path) -> None:
         table(tmp_path, text)
 
 
+@pytest.mark.parametrize(("written", "meant"), [("antrhopic", "anthropic"), ("embeded", "embedded")])
+def test_a_provider_that_is_not_known_is_compared_with_those_that_are(tmp_path: Path, written: str, meant: str) -> None:
+    text = f"model_list: [{{model_name: m, litellm_params: {{model: {written}/x}}}}]"
+    with pytest.raises(ConfigError, match=f"names a provider that litellm does not know; did you mean `{meant}`"):
+        table(tmp_path, text)
+
+
 @pytest.mark.parametrize("address", ["http://h/v1?key=x", "http://h/v1#x", "http://h/v1/chat/completions"])
 def test_only_litellm_gets_an_address_that_no_path_can_be_appended_to(tmp_path: Path, address: str) -> None:
     given = "model_list: [{model_name: m, litellm_params: {model: %s/x, api_base: '%s', api_key: k}}]"

@@ -147,6 +147,8 @@ def test_a_mistake_in_our_section_is_named_by_its_path(tmp_path: Path, section: 
         ("", "model_list: is empty, and there is no --upstream: nothing to forward requests to"),
         ("model_list: [{litellm_params: {model: a/b}}]", "model_list[0].model_name: is required"),
         ("model_list: [{model_name: m}]", "model_list[0].litellm_params: is required"),
+        ("model_list: [{model_name: m, litellm_parms: {model: a/b}}]",
+         "model_list[0].litellm_params: is required; did you write `litellm_parms` for it?"),
         ("model_list: [{model_name: m, litellm_params: {}}]", "model_list[0].litellm_params.model: is required"),
         ("model_list: [{model_name: m, litellm_params: {model: a/b, api_base: localhost}}]",
          "model_list[0].litellm_params.api_base: must be an http:// or https:// URL"),
