@@ -390,14 +390,14 @@ class InputBound(NamedTuple):
         """A text that says what the bound was made from, and what would lower it."""
         parts = [f"its texts have {self.text} bytes, of which each counts as a token"]
         if self.counted is not None:
-            parts = [f"its texts have {self.counted} tokens by our count, and {self.text} bytes"]
+            parts = [f"its texts have {self.counted} tokens by our count, in {self.text} bytes"]
         if self.beyond:
             parts.append(f"'{self.beyond}' is of unknown length and may fill the model's context window")
         if self.pictures:
             parts.append(f"{len(self.pictures)} of its parts are pictures")
         if self.bare and self.largest:
-            parts.append(f"{self.bare} bytes are no text, most of them in '{self.largest}', and count as a token each")
-        return f"{', '.join(parts)}; a shorter prompt and a lower output limit lower that"
+            parts.append(f"{self.bare} bytes more are no text, mostly in '{self.largest}', and count as a token each")
+        return f"{'; '.join(parts)}; a shorter prompt and a lower output limit lower that"
 
 
 def of_bytes(body: bytes) -> int:

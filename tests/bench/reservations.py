@@ -84,6 +84,8 @@ def main() -> int:
     folders = parser.parse_args().sessions or [_ROOT / "traces", _ROOT / "traces-inbound"]
     print(f"{'reserved against real tokens':52}{'median':>8}{'p99':>8}{'least':>8}{'n':>7}")
     found = asyncio.run(table([one for one in folders if one.is_dir()]))
+    if not found:
+        print("no recorded sessions here; name a folder of them with --sessions")
     for name, ratios in sorted(found.items()):
         print(row(name, ratios))
     return 0
