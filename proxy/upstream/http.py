@@ -30,8 +30,6 @@ from proxy.protocol.response.event_format import ErrorBody, ErrorEvents, error_i
 
 _MOST_BYTES = 1 << 20
 _LEFT_OUT = frozenset({"content-length", "content-encoding"})
-# OpenSSL's codes for a certificate of another host or address. Python's messages for them quote the host.
-_OTHER_HOST = (62, 64)
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "x-gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 
@@ -269,7 +267,8 @@ def _translated(error: aiohttp.ClientError | OSError) -> UpstreamError:
         case aiohttp.ClientConnectorDNSError():
             return UpstreamUnavailable("the name of the upstream's host was not found").unreached()
         case aiohttp.ClientConnectorCertificateError(certificate_error=ssl.SSLCertVerificationError() as refused):
-            why = "it is for another host" if refused.verify_code in _OTHER_HOST else refused.verify_message
+            # OpenSSL's codes for a certificate of another host or address. Python's messages for them quote the host.
+            why = "it is for another host" if refused.verify_code in (62, 64) else refused.verify_message
             return UpstreamUnavailable(f"the upstream's certificate is not accepted: {why}").unreached()
         case aiohttp.ClientConnectorSSLError():
             return UpstreamUnavailable("the upstream does not answer with TLS").unreached()

@@ -3,7 +3,9 @@
 import json
 import socket
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -122,3 +124,25 @@ def test_a_key_that_the_proxy_does_not_know_is_told(
     err = capsys.readouterr().err
     assert err.startswith("error: the answer has status 401: ")
     assert "sk-wrong" not in err
+
+
+@pytest.mark.parametrize("body", [b'{"error": "no such path"}', b'{"detail": "no such path"}'])
+def test_an_error_of_another_form_is_told_with_its_status(capsys: pytest.CaptureFixture[str], body: bytes) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(404)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.handle_request).start()
+        with pytest.raises(SystemExit):
+            main(["try", "--url", f"http://127.0.0.1:{server.server_port}"])
+    err = capsys.readouterr().err
+    assert err.startswith("error: the answer has status 404: ")
+    assert "no such path" in err
