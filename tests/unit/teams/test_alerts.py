@@ -161,7 +161,7 @@ def further(rule: Rule, amount: int) -> Booking:
 @for_every(
     [
         ([TOTAL], [31], 1.0), ([TOTAL], [30], 0.0), ([replace(TOTAL, hard=None)], [90], 0.0),
-        ([replace(TOTAL, unit="tokens")], [90], 0.0), ([TOTAL, DAY], [32, 35], 2.0),
+        ([replace(TOTAL, unit="tokens")], [90], 0.0), ([TOTAL, DAY], [32, 35], 2.0), ([TOTAL, DAY], [30, 35], 5.0),
         ([replace(TOTAL, hard=None), DAY], [90, 34], 4.0),
     ]
 )  # fmt: skip
