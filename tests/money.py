@@ -153,7 +153,8 @@ async def budgeting(
     )
     alerts = BudgetAlerts(store_client, metrics, webhooks or WebhookSender(b"", clock, metrics))
     estimates = Estimates(lambda _: price, BOUNDS, allows_unknown=more.pop("on_unknown_price", "refuse") == "allow")
-    reservations = BudgetReservations(nobody, held, store_client, alerts, estimates, **more)
+    given = {"on_store_error": "allow", "epochs": None, **more}
+    reservations = BudgetReservations(nobody, held, store_client, alerts, estimates, **given)
     await reservations.start()
     try:
         yield Budgeting(reservations, store_client, store, metrics, clock, held)
@@ -176,8 +177,9 @@ def admission_control(*keys: str, clock: Clock | None = None) -> BudgetReservati
     store_client = StoreClient(store, clock, metrics)
     alerts = BudgetAlerts(store_client, metrics, WebhookSender(b"", clock, metrics))
     return BudgetReservations(
-        Identity(known, b"salt").admit, FixedRules(), store_client, alerts, Estimates(lambda _: None, BOUNDS)
-    )
+        Identity(known, b"salt").admit, FixedRules(), store_client, alerts,
+        Estimates(lambda _: None, BOUNDS, allows_unknown=False), on_store_error="allow", epochs=None,
+    )  # fmt: skip
 
 
 DOLLAR = 10**9

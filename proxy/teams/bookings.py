@@ -46,7 +46,7 @@ class LimitResolver:
     """Finds the rules for each request in the directory's snapshot, without waiting. ``webhook`` is the default for
     budgets without a webhook."""
 
-    def __init__(self, directory: Directory, webhook: str = "") -> None:
+    def __init__(self, directory: Directory, webhook: str) -> None:
         self._directory = directory
         self._webhook = webhook
 
@@ -71,7 +71,7 @@ class LimitResolver:
         return list({(rule.id, rule.whom): rule for rule in (*rates, *found) if rule is not None}.values())
 
 
-def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str = "") -> Rule | None:
+def budget_rule(budget: BudgetRecord, principal: Principal, model: str, webhook: str) -> Rule | None:
     """A budget as the rule for a request; None if the budget is for another key, user or model.
 
     Under a budget for each user (or key), all requests that name no user (or key) share one counter, so that no request

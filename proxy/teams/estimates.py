@@ -173,7 +173,7 @@ class Estimates:
     """Estimates requests, and learns from what providers report. What was learnt is kept in memory, so a new process
     starts without it. ``allows_unknown``: a request of unknown cost is sent although a budget holds for it."""
 
-    def __init__(self, price_of: PriceOf, bounds: PromptBounds, *, allows_unknown: bool = False) -> None:
+    def __init__(self, price_of: PriceOf, bounds: PromptBounds, *, allows_unknown: bool) -> None:
         self._price_of = price_of
         self.bounds = bounds
         self._habits: LastUsed[str, Habits] = LastUsed(_MOST_DEPLOYMENTS)

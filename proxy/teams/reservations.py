@@ -57,8 +57,8 @@ class BudgetReservations:
         store_client: StoreClient,
         alerts: BudgetAlerts,
         estimates: Estimates,
-        on_store_error: Literal["allow", "deny"] = "allow",
-        epochs: Epochs | None = None,
+        on_store_error: Literal["allow", "deny"],
+        epochs: Epochs | None,
     ) -> None:
         self.admit = admit
         # Settling never waits if the store is this process's memory.

@@ -75,8 +75,9 @@ async def host(store: Store, window: str, machine: Machine) -> AsyncIterator[Hos
     store_client = StoreClient(store, clock, metrics)
     alerts = BudgetAlerts(store_client, metrics, WebhookSender(b"", clock, metrics))
     reservations = BudgetReservations(
-        nobody, FixedRules([rule]), store_client, alerts, Estimates(lambda _: PRICE, BOUNDS)
-    )
+        nobody, FixedRules([rule]), store_client, alerts, Estimates(lambda _: PRICE, BOUNDS, allows_unknown=False),
+        on_store_error="allow", epochs=None,
+    )  # fmt: skip
     yield Host(machine, clock, reservations)
 
 

@@ -61,7 +61,7 @@ def test_the_admin_api_answers_or_refuses_and_what_it_keeps_is_usable(
         service, who, rules = (
             AdminService(directory, store, ManualClock(NOW)),
             Identity(directory, b"s"),
-            LimitResolver(directory),
+            LimitResolver(directory, ""),
         )
         for method, path, query, body in calls:
             try:

@@ -213,7 +213,7 @@ def no_price(deployment: Deployment) -> Price | None:
 
 
 def limit_resolver(*budgets: BudgetRecord) -> LimitResolver:
-    return LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()))
+    return LimitResolver(Directory(Declared(budgets=budgets), MemoryStore()), "")
 
 
 def whom(budget: BudgetRecord, principal: Principal = ALICE) -> list[str]:
@@ -321,7 +321,7 @@ def test_rates_are_rules_of_a_minute_for_the_key_and_for_the_team_together() -> 
 async def test_a_budget_that_is_made_while_the_proxy_runs_holds_at_once() -> None:
     directory = Directory(Declared(), MemoryStore())
     await directory.load()
-    rules = LimitResolver(directory)
+    rules = LimitResolver(directory, "")
     await directory.put(BudgetRecord("bud-1", "red", hard=5))
     assert [rule.id for rule in rules.rules(ALICE, MODEL)] == ["bud-1"]
     await directory.remove("budget", "bud-1")

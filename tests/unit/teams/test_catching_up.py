@@ -2,12 +2,15 @@
 another."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import StoreError
@@ -15,6 +18,7 @@ from proxy.storage import Balance, Charge, Granted, LedgerEntry, PutOff, Refused
 from proxy.storage.sqlite import PAGE, MemoryStore, Spool
 from proxy.teams.catching_up import Backlog, CatchingUp, lines_of_lost
 from tests.doubles import ManualClock
+from tests.fake_time import in_virtual_time
 from tests.growth import assert_linear
 from tests.money import NOW
 
@@ -391,3 +395,191 @@ def test_a_call_costs_the_same_however_many_counters_of_its_team_wait() -> None:
             backlog.add(call)
 
     assert_linear(put_off, lambda count: [settling(f"{n}", Charge(f"key-{n}", 1)) for n in range(count)], 1500)
+
+
+# Any calls in any order
+
+AMOUNTS = st.dictionaries(st.sampled_from("abc"), st.integers(0, 9), max_size=3)
+CALLS = st.tuples(
+    st.sampled_from(["reserve", "settle", "release", "done"]), st.integers(0, 3), AMOUNTS, AMOUNTS
+)  # fmt: skip
+TEAMS = ("red", "red", "red", "blue")
+
+
+def charges(amounts: dict[str, int]) -> list[Charge]:
+    return [Charge(account, amount) for account, amount in amounts.items()]
+
+
+def call_of(kind: str, number: int, amounts: dict[str, int]) -> PutOff:
+    entry = replace(ENTRY, exchange_id=f"x{number}", team=TEAMS[number])
+    if kind == "reserve":
+        return Reserve(entry.exchange_id, entry.team, charges(amounts), 60.0, entry)
+    return Settle(entry, charges(amounts)) if kind == "settle" else Release(entry.exchange_id, entry.team)
+
+
+@given(st.lists(CALLS, max_size=12))
+def test_limits_are_lower_by_the_sum_of_the_last_call_of_each_exchange(calls: list[Any]) -> None:
+    backlog, last = Backlog(), dict[int, tuple[PutOff, Counter[str]]]()
+    for kind, number, amounts, reserved in calls:
+        if kind == "done":  # the store has carried out some call of the exchange
+            done = call_of("settle", number, amounts)
+            if number in last and isinstance(last[number][0], Settle):
+                del last[number]
+            backlog.remove(done)
+        else:
+            call = call_of(kind, number, amounts)
+            known = reserved if kind == "settle" else {}
+            backlog.add(call, charges(known))
+            counted = {} if kind == "release" else {one: amounts[one] - known.get(one, 0) for one in amounts}
+            last[number] = call, Counter({one: amount for one, amount in counted.items() if amount > 0})
+        for team in ("red", "blue"):
+            sums = sum((found for at, (_, found) in last.items() if TEAMS[at] == team), Counter[str]())
+            asked = ask(Charge("a", 1, 100), Charge("b", 1, 100, within=["c"]), Charge("c", 1), team=team)
+            assert limits(backlog, asked) == [100 - sums["a"], 100 - sums["b"] - sums["c"], None]
+            granted = backlog.counted(asked, Granted([Balance("a", 1, 2, 3), Balance("b", 4, 0), Balance("c", 0, 0)]))
+            assert isinstance(granted, Granted)
+            assert [one.spent for one in granted.balances] == [1 + sums["a"], 4 + sums["b"] + sums["c"], sums["c"]]
+            assert (granted.balances[0].reserved, granted.balances[0].expected) == (2, 3)
+            if not +sums:
+                assert backlog.lowered(asked) is asked
+
+
+# What is counted, and how much goes on at once
+
+
+def sample(metrics: Metrics, name: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(f"stratiform_{name}", labels) or 0.0
+
+
+async def test_the_calls_that_wait_are_told_page_by_page(tmp_path: Path) -> None:
+    metrics, seen = Metrics(), list[float]()
+
+    class Telling(MemoryStore):
+        async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+            seen.append(sample(metrics, "spool_pending"))
+            await super().carry_out(team, calls, now)
+
+    dead = Spool(tmp_path)
+    await dead.add([end(f"old-{number}") for number in range(PAGE)])
+    await dead.aclose()
+    one = made(Telling(), tmp_path, metrics=metrics)
+    await one.adopt()
+    assert sample(metrics, "spool_pending") == PAGE
+    await one.put_off(end("new"))
+    assert await one.intend(Reserve("runs", "red", [Charge("a", 5)], NOW, LedgerEntry("runs", NOW, "red")))
+    assert sample(metrics, "spool_pending") == one.pending == PAGE + 2
+    assert await one.catch_up(answers) == PAGE + 2
+    assert seen == [PAGE + 2, 2]
+    assert (sample(metrics, "spool_pending"), sample(metrics, "spool_replayed_total")) == (0, PAGE + 2)
+    await one.aclose()
+
+
+class Vanishing(Spool):
+    """A spool whose file is given up while it is read."""
+
+    async def page(self, after: int) -> Sequence[tuple[int, PutOff]]:
+        self.size = 0
+        return ()
+
+
+async def test_the_calls_of_a_spool_that_was_given_up_wait_no_more(tmp_path: Path) -> None:
+    metrics = Metrics()
+    one = made(MemoryStore(), Vanishing(tmp_path), metrics=metrics)
+    await one.put_off(end("x"))
+    assert sample(metrics, "spool_pending") == 1
+    assert await one.catch_up(answers) == 0
+    assert sample(metrics, "spool_pending") == 0
+
+
+async def test_lost_settlements_are_told_in_one_line_of_a_thousand(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    one = made(MemoryStore(), metrics=metrics, most_in_memory=0)
+    for number in range(1001):
+        await one.put_off(end(f"{number}"))
+    told = [line for line in caplog.messages if line.startswith("settlements are lost")]
+    assert [line.split(" by now")[0] for line in told] == ["settlements are lost, 1", "settlements are lost, 1001"]
+    assert sample(metrics, "settlements_lost_total") == 1001
+    assert pending(one, "red") == 2002
+    assert await one.catch_up(answers) == 0
+    assert pending(one, "red") == 0, "nothing waits any more"
+
+
+async def test_a_place_that_fails_is_told_once_for_each_reason_and_counted_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Spool):
+        why = "one"
+
+        async def add(self, calls: Sequence[PutOff], *, is_last: bool = False) -> None:
+            if self.why:
+                raise StoreError(self.why)
+            await super().add(calls, is_last=is_last)
+
+    metrics, spool = Metrics(), Failing(tmp_path)
+    one = made(MemoryStore(), spool, metrics=metrics)
+    for number, spool.why in enumerate(("one", "one", "two", "")):
+        await one.put_off(end(f"{number}"))
+        assert one.trouble == spool.why
+    assert [line for line in caplog.messages if "failed" in line] == ["spool failed: one", "spool failed: two"]
+    assert sample(metrics, "store_errors_total", operation="spool") == 3
+    spool.why = "three"
+    assert not await one.intend(Reserve("runs", "red", [Charge("a", 5)], NOW, LedgerEntry("runs", NOW, "red")))
+    assert pending(one, "red") == 8, "an intent that is not kept does not count"
+    assert await one.catch_up(answers) == 4
+    assert one.trouble == ""
+    await one.aclose()
+
+
+async def test_three_teams_are_served_at_once() -> None:
+    at_once, most = 0, 0
+
+    class Slow(MemoryStore):
+        async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+            nonlocal at_once, most
+            at_once += 1
+            most = max(most, at_once)
+            await asyncio.sleep(0)
+            at_once -= 1
+
+    one = made(Slow())
+    for number in range(8):
+        await one.put_off(end(f"{number}", f"team-{number}"))
+    assert await one.catch_up(answers) == 8
+    assert most == 3
+
+
+async def test_a_reservation_that_is_made_late_lasts_as_a_new_one_while_its_exchange_runs() -> None:
+    store = MemoryStore()
+    one = made(store)
+    for name in ("runs", "ended"):
+        await one.put_off(Reserve(name, "red", [Charge("a", 5)], NOW + 1, LedgerEntry(name, NOW, "red", cost=5)))
+    one.running["runs"] = ("red", ())
+    assert await one.catch_up(answers) == 2
+    team, charged = one.running["runs"]
+    assert (team, [(charge.account, charge.amount) for charge in charged]) == ("red", [("a", 5)])
+    for after_s, spent, reserved in ((0.5, 0, 10), (1.0, 5, 5), (59.9, 5, 5), (60.0, 10, 0)):
+        await store.expire(NOW + after_s)
+        balance = await store.balance("red", Charge("a", 0), NOW)
+        assert (balance.spent, balance.reserved) == (spent, reserved)
+
+
+def test_a_store_that_hangs_ends_an_attempt_after_the_time_of_a_call() -> None:
+    asked = list[str]()
+
+    class Hanging(MemoryStore):
+        async def carry_out(self, team: str, calls: Sequence[PutOff], now: float) -> None:
+            await asyncio.sleep(1e9)
+
+    async def away(error: Exception) -> bool:
+        asked.append(type(error).__name__)
+        return True
+
+    async def main() -> None:
+        one = made(Hanging())
+        for number in range(9):
+            await one.put_off(end(f"{number}", f"team-{number}"))
+        assert await one.catch_up(away) == 0
+        assert asyncio.get_running_loop().time() == pytest.approx(5.0)
+        assert (asked, one.pending) == (["TimeoutError"] * 3, 9)
+
+    in_virtual_time(main)

@@ -368,7 +368,7 @@ def test_the_habits_of_a_thousand_deployments_are_kept() -> None:
 )
 def test_a_count_is_used_as_it_is_with_a_margin_or_not_at_all(is_exact: bool, estimates_: bool, tokens: int) -> None:
     bounds = PromptBounds(lambda text: len(text), Aside(), lambda model: is_exact and model == "m", 512 << 20)
-    ours, bound = Estimates(lambda _: PRICE, bounds), InputBound(text=400, counted=100)
+    ours, bound = Estimates(lambda _: PRICE, bounds, allows_unknown=False), InputBound(text=400, counted=100)
     asked = exchange(0, demand=Demand(max_output_tokens=0))
     assert ours.amounts(asked, (MODEL,), [], bound, estimates=estimates_)["tokens"].most == tokens + 30
     assert ours.booked_prompt(asked, MODEL, bound) == (100 if is_exact else 150) + 30
