@@ -89,7 +89,7 @@ def _is_unseen(node: ast.AST) -> bool:
             return any(isinstance(base, ast.Name) and base.id == "Protocol" for base in bases)
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return True
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name))) if name in _LOGS:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name))) if name in _LOGS or name.endswith("_log"):
             return True
         case ast.Call(func=ast.Name(id=name)):
             return name in _TYPING

@@ -13,11 +13,13 @@ SOURCE = '''"""Which of two is larger: 1 or 2?"""
 import logging
 
 _log = logging.getLogger(__name__)
+_other_log = logging.getLogger("other")
 
 
 def larger(one: int, other: "int") -> int:
     """The larger one."""
     _log.info("asked for %s", one)
+    _other_log.info("and for %s", other)
     if one > other:
         return one
     return other
@@ -53,14 +55,14 @@ def changes() -> list[tuple[int, str]]:
 
 def test_each_change_is_a_small_one_that_a_test_could_notice() -> None:
     assert changes() == [
-        (11, "if (not (one > other)):"),
-        (11, "if (one >= other):"),
-        (12, "return None"),
-        (13, "return None"),
-        (16, "def untested(flag: bool = True) -> bool:"),
-        (17, "while (not (flag)):"),
-        (18, "flag = False"),
-        (19, "return None"),
+        (13, "if (not (one > other)):"),
+        (13, "if (one >= other):"),
+        (14, "return None"),
+        (15, "return None"),
+        (18, "def untested(flag: bool = True) -> bool:"),
+        (19, "while (not (flag)):"),
+        (20, "flag = False"),
+        (21, "return None"),
     ]
 
 
