@@ -1,6 +1,7 @@
 """What is reserved by bytes, by a count and by an estimate, and what is asked and told beside it."""
 
 import asyncio
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,8 +32,12 @@ MODELS = {"m": EXACT, "n": OTHER}
 LIMITS = (Rule("a", "the budget", hard=9000 * DOLLAR), Rule("b", "the budget", "tokens", 3000))
 
 
+FRESH = itertools.count()
+
+
 def body(words: int) -> bytes:
-    return b'{"messages":[{"role":"user","content":"%b"}]}' % (b"word " * words)
+    """A chat with this many words of five bytes. Its text was never counted before."""
+    return b'{"messages":[{"role":"user","content":"%05d%b"}]}' % (next(FRESH), b"word " * (words - 1))
 
 
 def tokens(words: int, by: str) -> int:
@@ -89,7 +94,7 @@ class Noted(PromptBounds):
 @given(
     st.sampled_from([LIMITS, LIMITS[:1], LIMITS[1:]]),
     st.lists(
-        st.tuples(st.integers(0, 300), st.sampled_from(["m", "n", "mn", "nm"]), st.booleans()),
+        st.tuples(st.integers(1, 300), st.sampled_from(["m", "n", "mn", "nm"]), st.booleans()),
         min_size=1, max_size=10,
     ),
 )  # fmt: skip
@@ -178,12 +183,12 @@ async def test_a_rate_limit_is_told_with_the_time_to_come_back_in_whole_seconds(
 async def test_what_made_a_request_large_is_told_where_it_does_not_fit() -> None:
     tight = Rule("rate", "the tokens per minute", "tokens", 20, window="minute", is_rate=True)
     by_count = "$150.00 (its texts have 26 tokens by our count, and 104 bytes, 6 bytes are no text"
-    by_bytes = "25 tokens (its texts have 109 bytes, of which each counts as a token, 6 bytes are no text"
+    by_bytes = "25 tokens (its texts have 104 bytes, of which each counts as a token, 6 bytes are no text"
     full, open_ = replace(TOTAL, hard=10 * DOLLAR), replace(TOTAL, hard=10**15)
-    for rules, words, told in (([full], 20, by_count), ([open_, tight], 21, by_bytes)):
+    for rules, told in (([full], by_count), ([open_, tight], by_bytes)):
         async with budgeting(*rules) as one:
             with pytest.raises((BudgetExceeded, RateLimited)) as caught:
-                await one.reserve(exchange(100, sent=((body(words), 0),)))
+                await one.reserve(exchange(100, sent=((body(20), 0),)))
             assert told in caught.value.message
 
 
