@@ -53,8 +53,9 @@ class Resource(ABC, Generic[R, F]):
         self._clock = clock
 
     async def all(self, query: Query) -> Iterable[View]:
-        records = sorted(self._snapshot.of(self.kind).values(), key=self._order)
-        return [await self._view(one) for one in records if "team" not in query or query["team"] == one.team]
+        found = self._snapshot.of(self.kind).values()
+        records = [one for one in found if "team" not in query or query["team"] == one.team]
+        return [await self._view(one) for one in sorted(records, key=self._order)]
 
     async def one(self, name: str) -> View:
         return await self._view(self._found(name))

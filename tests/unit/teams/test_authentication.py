@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 
 from proxy.engine.interfaces import Principal
-from proxy.kit.errors import NotReady, ProxyError, StoreError, Unauthorized
+from proxy.kit.errors import NotReady, OutOfDate, ProxyError, StoreError, Unauthorized
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX
 from proxy.models import Headers, RateLimit
@@ -33,6 +33,7 @@ from proxy.teams.authentication import (
     snapshot_of,
 )
 from tests.examples import for_every
+from tests.growth import assert_linear
 
 SALT = b"s" * 32
 
@@ -279,6 +280,54 @@ async def test_nothing_is_read_again_where_nothing_has_changed() -> None:
     before = directory.snapshot
     await directory.refresh()
     assert directory.snapshot is before
+
+
+class Reading(MemoryStore):
+    """A store that counts how often all records of a kind are read."""
+
+    reads = 0
+
+    async def records(self, record_type: type[R]) -> Sequence[R]:
+        self.reads += 1
+        return await super().records(record_type)
+
+
+async def test_a_record_that_is_put_is_known_without_reading_all_others() -> None:
+    store = Reading()
+    directory = Directory(DECLARED, store)
+    await directory.load()
+    before = store.reads
+    records = [
+        TeamRecord("blue"), TeamRecord("blue", mode="mark"), KeyRecord("key-b", "e" * 64, "blue"),
+        BudgetRecord("blue/total", "blue", hard=2),
+    ]  # fmt: skip
+    for record in records:
+        await directory.put(record)
+    assert store.reads == before
+    again = Directory(DECLARED, store)
+    await again.load()
+    assert directory.snapshot == again.snapshot
+
+
+async def test_a_record_that_somebody_else_has_put_is_read_before_the_next_change() -> None:
+    store = MemoryStore()
+    directory = Directory(DECLARED, store)
+    await directory.load()
+    await store.put(TeamRecord("green"))
+    with pytest.raises(OutOfDate):
+        await directory.put(TeamRecord("blue"))
+    await directory.refresh()
+    await directory.put(TeamRecord("blue"))
+    assert {"green", "blue"} < directory.snapshot.teams.keys()
+
+
+def test_the_keys_of_every_team_are_found_in_proportion_to_all() -> None:
+    def work(names: list[str]) -> None:
+        keys = [KeyRecord(f"key-{name}", "e" * 64, name) for name in names]
+        found = snapshot_of(DECLARED, [TeamRecord(name) for name in names], keys)
+        assert all(len(found.keys_of(name)) == 1 for name in names)
+
+    assert_linear(work, lambda size: [f"t{number}" for number in range(size)], 500)
 
 
 async def test_a_store_that_is_away_leaves_what_was_read_last(caplog: pytest.LogCaptureFixture) -> None:
