@@ -24,7 +24,7 @@ from tests.economics import made
 from tests.fidelity.chats import EDITABLE_ACK, MAP_ACK, MAP_OPENING, READ_ONLY_ACK, READ_ONLY_OPENING, File
 from tests.golden.reports import FAULTS
 from tests.signed_thinking import SignedForm, signed
-from tests.talk import Body, assistant, calling, chat, file_text, lines, result, system, user
+from tests.talk import Body, assistant, calling, chat, file_text, lines, result, system, text_part, user
 
 # The rules of the caches, with a minimum that short prompts reach.
 PROVIDERS = (
@@ -111,6 +111,8 @@ def _routes(provider: CacheProfile, chance: Random) -> list[Route]:
     hint = chance.choice(("", "", "", "conversation-1"))
     server = SERVERS.get(provider.name, "") if chance.random() < 0.8 else ""
     first = Route("team", "m", MODELS[0], provider, hint=hint, inset=inset, server=server, upstream="one")
+    if chance.random() < 0.1:
+        first = replace(first, moving={2: 0.5}, repeats=False)
     other = chance.choice(
         (replace(first, upstream="two"), replace(first, model=MODELS[1]), replace(first, inset=Inset()))
     )
@@ -217,8 +219,8 @@ def _thinks_in_loops(_: int, chance: Random) -> Iterator[Body]:
 
 def _many_conversations(_: int, chance: Random) -> Iterator[Body]:
     """More conversations of one client than its memory may hold, each taken up again now and then."""
-    turns = [[user(f"Topic {topic}: {lines(3 + topic % 5, 'fact')}")] for topic in range(18)]
-    for number in range(54):
+    turns = [[user(f"Topic {topic}: {lines(3 + topic % 5, 'fact')}")] for topic in range(14)]
+    for number in range(42):
         talk = turns[chance.randrange(1 + number // 3)]
         yield chat(system(lines(12, "rule")), *talk)
         talk += [assistant(lines(2, f"answer {number}")), user(f"More of {number}?")]
@@ -231,7 +233,7 @@ _KINDS: dict[str, Callable[[int, Random], Iterable[Body]]] = {
     "pauses": lambda number, _: _of(append_only.with_pauses(number)),
     "state not kept": lambda number, _: _of(append_only.unkept(number)[:14]),
     "single requests": lambda number, _: _of(append_only.singles(number)),
-    "by itself": lambda number, _: _of(append_only.by_itself(number)[:20]),
+    "by itself": lambda number, _: _of(append_only.by_itself(number)[:13]),
     "edits files": _edits_files,
     "clears results": _clears_results,
     "signed thinking": _thinks_in_loops,
@@ -314,7 +316,7 @@ def _tool(number: int) -> Body:
 def _changes_settings(bodies: list[Body], chance: Random) -> Iterator[Body]:
     settings: Body = {}
     for body in bodies:
-        if chance.random() < 0.3:
+        if chance.random() < 0.4:
             settings = chance.choice(
                 ({}, {"tool_choice": "auto"}, {"tool_choice": "none"}, {"reasoning_effort": "high"}, {"temperature": 1},
                  {"parallel_tool_calls": False}, {"prompt_cache_options": {"mode": "explicit"}})
@@ -326,6 +328,20 @@ def _signs(bodies: list[Body], chance: Random) -> Iterator[Body]:
     form, one_of = chance.choice(list(SignedForm)), chance.choice((1, 2, 4))
     for body in bodies:
         yield signed(body, form, one_of)
+
+
+def _in_parts(bodies: Sequence[Body], chance: Random) -> Iterator[Body]:
+    """Texts are lists of parts: the instructions in two, of which the second one changes now and then."""
+    edition = 0
+    for body in bodies:
+        edition += chance.random() < 0.4
+        found = _copy(body)
+        for message in found["messages"]:
+            if message["role"] in ("system", "user") and isinstance(message["content"], str):
+                message["content"] = [text_part(message["content"])]
+        state = text_part(f"The state of now:\n{lines(4, 'state')}Current time: 2026-11-22 11:{edition:02}:00\n")
+        found["messages"][:1] = [system([text_part(lines(11, "rule")), state]), found["messages"][0]]
+        yield found
 
 
 def _forks(bodies: list[Body], chance: Random) -> Iterator[Body]:
@@ -389,6 +405,7 @@ _HABITS: dict[str, Callable[[list[Body], Random], Iterator[Body]]] = {
     "image": _shows_images,
     "summary": _summarises,
     "others too": _others_too,
+    "texts in parts": _in_parts,
     "forks": _forks,
     "repeats": _repeats,
     "signed": _signs,

@@ -21,7 +21,7 @@ from proxy.planner.candidates import IncomingChat
 from proxy.planner.diagnose import Conversations, Exchanged
 from proxy.planner.plan import Plan, PlanResult, breakpoints, inventory_of
 from proxy.planner.planner import TierPlanner
-from proxy.planner.record import Break, wire_record
+from proxy.planner.record import Break, Fingerprint, line_of, read_line, wire_record
 from proxy.planner.sharing import COHORT, HEAD, SESSION, PackedCohort, PackedHead, PackedSession
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price
@@ -127,7 +127,11 @@ class Decisions:
         broke = found.comparison.diagnosed(usage, profile, _PRICE) if found.comparison is not None else None
         self._talks.add("team", found, Exchanged(record.answered(usage, profile), str(len(self.plans)), "account"))
         self.wires.append(broke)
-        self._note("wire", record, broke)
+        told = Fingerprint(1, plan.session, "m", record, plan.client, profile.name)
+        line = line_of(told, b"key")
+        self._note(
+            "wire", record, broke, broke and broke.expected_cause, found.previous("account"), read_line(line), line
+        )
 
     def _note(self, name: str, *values: object) -> None:
         self._digests[name].update(repr(_plain(values)).encode())
