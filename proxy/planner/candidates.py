@@ -147,10 +147,10 @@ class Pricing:
     forecast: Forecast
     now: float
     slots: int
-    long_until: int = 0
-    own_now: float = 0.0
-    regret_budget: float = float("inf")
-    outlook: PauseForecast | None = None
+    long_until: int
+    own_now: float
+    regret_budget: float
+    outlook: PauseForecast | None
 
     def read(
         self,
@@ -299,8 +299,8 @@ class CandidateInputs:
     elements: RequestElements
     moved: RequestElements | None
     session: Session
-    split: Layout | None = None
-    may_tell_explicit: bool = False
+    split: Layout | None
+    may_tell_explicit: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -483,10 +483,10 @@ class PlanAnalysis:
     pricing: Callable[[], Pricing]
     profile: CacheProfile
     turns_before: tuple[bytes, ...]
-    steady_tools: bytes | None = None
+    steady_tools: bytes | None
+    natural: Candidate | None
+    regions: Regions
     key: tuple[str, str] | None = None
-    natural: Candidate | None = None
-    regions: Regions = ()
 
     @property
     def is_key_in_body(self) -> bool:

@@ -54,7 +54,7 @@ class FileWords:
 
     __slots__ = ("_known",)
 
-    def __init__(self, capacity_bytes: int = 2**23) -> None:
+    def __init__(self, capacity_bytes: int) -> None:
         self._known: Bounded[bytes, Checksums] = Bounded(capacity_bytes, lambda words: 250 + 4 * len(words))
 
     def shares(self, prompt: str, files: Mapping[str, ContextPiece]) -> dict[str, float]:
@@ -345,7 +345,7 @@ def file_hazard(age: int, tokens: int, sign: EditSignals) -> float:
     return _hazard(odds)
 
 
-def later_hazard(age: int, tokens: int, rate: float | None = None) -> float:
+def later_hazard(age: int, tokens: int, rate: float | None) -> float:
     """The same for a later request, which may say anything about the file. ``rate`` is the share of recent requests
     that changed the file."""
     odds = _size_odds(tokens)
@@ -363,7 +363,7 @@ def _hazard(odds: float) -> float:
     return min(math.log1p(math.exp(odds)), 3.0)
 
 
-def change_hazard(kind: PieceKind, claim: FileClaim, age: int, rate: float | None = None) -> float:
+def change_hazard(kind: PieceKind, claim: FileClaim, age: int, rate: float | None) -> float:
     """-ln P(unchanged in the next request) of a context piece other than an editable file, last changed ``age``
     requests ago. ``rate`` is the share of recent requests that changed it."""
     if claim is FileClaim.READ_ONLY:

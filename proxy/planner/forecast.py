@@ -204,9 +204,9 @@ class Candidate:
     survival: Sequence[float]
     drops: Sequence[int]
     held: Sequence[int]
-    worth: PauseValue | None = None
-    is_natural: bool = False
-    placed: dict[int, Placement] = field(default_factory=dict, compare=False)
+    worth: PauseValue | None
+    is_natural: bool
+    placed: dict[int, Placement] = field(compare=False)
 
 
 # A client that clears tool results keeps the latest few.
@@ -246,7 +246,7 @@ class Forecast:
     heads: Sequence[float]
     fixed_heads: Sequence[float]
     pieces: PieceForecast
-    size_powers: Sequence[float] = _MARKED
+    size_powers: Sequence[float]
 
     def weight(self, sizes: Mapping[str, int], size_power: float, item: ContextPiece) -> float:
         """The weight of a piece: the larger it is, the earlier the piece should stand. ``sizes`` are the tokens of all

@@ -81,7 +81,7 @@ class ReturnTimes:
 def _mass(gap: float, start_s: float, end_s: float) -> float:
     """The part of a gap's weight, spread evenly by ratio, that falls between two times."""
     low, high = max(gap / _SPREAD, start_s), min(gap * _SPREAD, end_s)
-    return math.log(high / low) / (2 * math.log(_SPREAD)) if high > low > 0 else 0.0
+    return math.log(high / low) / (2 * math.log(_SPREAD)) if high > low else 0.0
 
 
 def refreshes(past: ReturnTimes, life_s: float, cost: float, gain: float, most: int) -> int:

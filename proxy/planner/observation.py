@@ -44,11 +44,11 @@ class RequestObservation:
     rates: dict[str, float]
     digests: dict[str, bytes]
     is_retry: bool
-    replaced: frozenset[int] = frozenset()
-    is_rewrapped: bool = False
-    gap: float | None = None
-    has_notices: bool = False
-    has_new_notice: bool = False
+    replaced: frozenset[int]
+    is_rewrapped: bool
+    gap: float | None
+    has_notices: bool
+    has_new_notice: bool
 
 
 def read_request(session: Session, recognised: RecognisedRequest, tools: bytes, now: float) -> RequestObservation:

@@ -89,9 +89,9 @@ class RequestElements:
     forms: PieceForms
     items: Mapping[str, ContextPiece]
     sizes: Mapping[str, int]
-    notices: tuple[Element, ...] = ()
+    notices: tuple[Element, ...]
+    still: int
     documents: Mapping[str, Element] = field(default_factory=dict)
-    still: int = 0
 
     @property
     def fixed(self) -> tuple[Element, ...]:
@@ -352,7 +352,7 @@ def by_tiers(
     tier_of: Callable[[str], Tier],
     entered: Callable[[str], int],
     weight: Weight,
-    unmarked: frozenset[Tier] = frozenset(),
+    unmarked: frozenset[Tier],
 ) -> tuple[Element, ...]:
     """The order of policy classic: head, L0 - L3 context, the conversation, active context, the last exchange. The
     pieces of ``unmarked`` tiers carry no marker: a marker behind them covers them, too."""

@@ -80,7 +80,7 @@ class InFlight:
 
     analysis: PlanAnalysis
     sends_own: bool
-    form: SentForm | None = None
+    form: SentForm | None
     sent: SentPrompt = NOTHING_SENT
     comparison: Comparison | None = None
     shows_own: bool = False

@@ -178,7 +178,7 @@ def patches(
     dialect: Dialect,
     marked: Iterable[int],
     *,
-    keep_own: bool = False,
+    keep_own: bool,
 ) -> dict[int, bytes]:
     """For a layout in the client's order: the messages that are not written as they came, by their index. ``marked``
     are the indices of the messages with the client's markers."""

@@ -362,7 +362,7 @@ class SessionKeys:
     opening: bytes
     session_marks: tuple[SessionMark, ...]
     said: Sequence[tuple[int, bytes]]
-    given_id: str = ""
+    given_id: str
 
 
 class SessionTable:
@@ -373,7 +373,7 @@ class SessionTable:
     different prefixes.
     """
 
-    def __init__(self, *, capacity_bytes: int = 128 * 2**20, prefix: str = "s") -> None:
+    def __init__(self, *, capacity_bytes: int, prefix: str) -> None:
         self.prefix = prefix
         self._sessions: Bounded[str, Session] = Bounded(capacity_bytes // 2, _session_bytes, _MAX_SESSIONS)
         self._cohorts: Bounded[bytes, SessionCohort] = Bounded(

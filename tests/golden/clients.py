@@ -39,6 +39,7 @@ RHYTHMS = (
 )  # fmt: skip
 MEMORIES = (512 << 20, 512 << 20, 512 << 20, 2 << 20, 600_000)
 FEW_BYTES = (150_000, 300_000, 600_000, 1_200_000)
+TOPICS = ("taxes", "letters", "archives")
 MODELS = ("claude-opus-4-5", "claude-haiku-4-5")
 
 
@@ -113,6 +114,9 @@ def _routes(provider: CacheProfile, chance: Random) -> list[Route]:
     first = Route("team", "m", MODELS[0], provider, hint=hint, inset=inset, server=server, upstream="one")
     if chance.random() < 0.1:
         first = replace(first, moving={2: 0.5}, repeats=False)
+    if inset and chance.random() < 0.5:
+        # The operator's texts depend on the turn.
+        return [first, replace(first, inset=chance.choice((Inset(), Inset(after="Answer at length. " * 9))))]
     other = chance.choice(
         (replace(first, upstream="two"), replace(first, model=MODELS[1]), replace(first, inset=Inset()))
     )
@@ -121,14 +125,14 @@ def _routes(provider: CacheProfile, chance: Random) -> list[Route]:
 
 def _sent(bodies: Sequence[Body], chance: Random) -> list[Sent]:
     rhythm = chance.choice(RHYTHMS)
-    has_two, is_shared = chance.random() < 0.25, chance.random() < 0.5
+    has_two, is_shared = chance.random() < 0.35, chance.random() < 0.5
     fates = chance.choice((("done",), ("done",), ("done", "done", "done", "retried", "left", "refused", "empty")))
     bars = 0.05 if chance.random() < 0.2 else 0.0
     return [
         Sent(
             chance.choice(rhythm),
             body,
-            int(has_two and chance.random() < 0.3),
+            int(has_two and chance.random() < 0.4),
             int(is_shared and chance.random() < 0.4),
             "barred" if chance.random() < bars else chance.choice(fates),
         )
@@ -163,7 +167,7 @@ def _edits_files(_: int, chance: Random) -> Iterator[Body]:
             user(file_text(editable, fence=fence)), assistant(EDITABLE_ACK),
         ]  # fmt: skip
         named = chance.choice(list(editions))
-        question = user(chance.choice((f"Change {named}.", f"Why is {named.rpartition('/')[2]} slow?", "And now?")))
+        question = user(chance.choice((f"Change {named}.", f"What of {chance.choice(TOPICS)} and taxes?", "And now?")))
         yield chat(
             system(f"You edit files between {fence[0]} and {fence[1]}.\n" + lines(9, "rule")),
             *turns,

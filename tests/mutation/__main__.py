@@ -27,6 +27,7 @@ TARGETS = (
             "tests/unit/plugins/test_tiered.py",
             "tests/unit/protocol/recognition/test_lines.py",
             "tests/property/test_challengers.py",
+            "tests/property/test_empty_records.py",
             "tests/property/test_fidelity.py",
             "tests/property/test_marked_estimate.py",
             "tests/property/test_orders.py",

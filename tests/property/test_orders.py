@@ -39,7 +39,11 @@ def an_order(material: RequestElements, past: Sequence[Sequence[bytes]], chance:
     if chance.random() < 0.3:
         tiers: dict[str, Tier] = {}
         return by_tiers(
-            material, lambda k: tiers.setdefault(k, chance.choice(list(Tier))), lambda k: len(k) % 5, weight
+            material,
+            lambda k: tiers.setdefault(k, chance.choice(list(Tier))),
+            lambda k: len(k) % 5,
+            weight,
+            frozenset(),
         )
     before = list(chance.choice(past)) if past and chance.random() < 0.8 else []
     if before and chance.random() < 0.5:

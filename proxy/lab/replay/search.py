@@ -120,7 +120,7 @@ class ShotReader:
         requests = [parse_body(step.body).chat() for step in steps]
         transcripts = [Transcript([self._messages.read(raw) for raw in one.unread()]) for one in requests]
         scopes = [self._prompts.prompt(step.body).scope for step in steps]
-        table = SessionTable()
+        table = SessionTable(capacity_bytes=1 << 30, prefix="s")
         sessions = [self._session(table, *one) for one in zip(requests, transcripts, steps, strict=True)]
         numbers: dict[tuple[int, bytes], int] = {}
         cohorts = [

@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from itertools import accumulate
 
@@ -37,19 +38,20 @@ def given(
     """What is chosen from, for a request of an unknown client."""
     recognised, counter = view_of(*messages), TokenCounter(bytes_over_four)
     elements = request_elements(recognised, (), counter)
-    table = SessionTable()
+    table = SessionTable(capacity_bytes=1 << 20, prefix="s")
     session = table.find(table.place("team", "m", "", Transcript(read(messages)), b""))
     seen, is_stored = read_request(session, recognised, b"", 0.0), profile.stores_prefixes
-    pieces = piece_forecast(session, seen, recognised, elements, FileWords(), is_stored=is_stored)
+    pieces = piece_forecast(session, seen, recognised, elements, FileWords(1 << 20), is_stored=is_stored)
     expected = forecast(session, seen, recognised, pieces, profile)
     natural = Layout(SEED, elements.natural)
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
     prompt = natural.prompt(marks)
     bill = (cache or make_cache(profile)).bill(prompt, 1.0)
     own = OwnRequest(natural, natural, marks, len(marks), False, prompt, bill, bill)
-    inputs = CandidateInputs(own, elements, moved_elements(recognised, elements, counter), session)
-    pricing = Pricing(profile, cache or make_cache(profile), expected, 1.0, slots)
-    return inputs, replace(pricing, own_now=cost_of(profile, bill))
+    inputs = CandidateInputs(own, elements, moved_elements(recognised, elements, counter), session, None, False)
+    now = cost_of(profile, bill)
+    pricing = Pricing(profile, cache or make_cache(profile), expected, 1.0, slots, 0, now, math.inf, None)
+    return inputs, pricing
 
 
 def best_of(inputs: CandidateInputs, pricing: Pricing, *, may_order: bool, policy: str) -> Choice:

@@ -94,8 +94,8 @@ class TestLaterHazard:
 class TestChangeHazard:
     def test_a_map_changes_more_often_than_a_file_and_a_read_only_file_hardly(self) -> None:
         outline, reference = (
-            change_hazard(PieceKind.SYMBOL, FileClaim.MAP, 3),
-            change_hazard(PieceKind.FILE, FileClaim.READ_ONLY, 3),
+            change_hazard(PieceKind.SYMBOL, FileClaim.MAP, 3, None),
+            change_hazard(PieceKind.FILE, FileClaim.READ_ONLY, 3, None),
         )
         assert reference < file_hazard(3, 2000, NO_SIGN) < outline
 

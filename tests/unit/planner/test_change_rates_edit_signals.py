@@ -28,28 +28,28 @@ CHAT = files(
 
 
 def test_the_file_with_the_prompts_words_stands_out() -> None:
-    shares = FileWords().shares("Let the Header be parsed as one line, please.", CHAT)
+    shares = FileWords(1 << 20).shares("Let the Header be parsed as one line, please.", CHAT)
     assert shares["a"] > shares["c"] > shares["b"]
     assert abs(sum(shares.values())) < 1e-9
 
 
 def test_what_all_files_have_and_what_none_has_tells_nothing() -> None:
     chat = files(a="same words here\n", b="same words here, and more\n")
-    assert FileWords().shares("the same words, elsewhere", chat) == {}
-    assert FileWords().shares("", chat) == {}
-    assert FileWords().shares("same", files(a="same words\n")) == {}
+    assert FileWords(1 << 20).shares("the same words, elsewhere", chat) == {}
+    assert FileWords(1 << 20).shares("", chat) == {}
+    assert FileWords(1 << 20).shares("same", files(a="same words\n")) == {}
 
 
 def test_short_words_and_endless_prompts_are_not_read() -> None:
     chat = files(a="one two\n", b="three\n")
-    assert FileWords().shares("one two", chat) == {}
+    assert FileWords(1 << 20).shares("one two", chat) == {}
     endless = " ".join(f"{chr(97 + n % 26) * 4}{chr(97 + n // 26) * 4}" for n in range(300))
-    assert FileWords().shares(f"{endless} three", chat) == {}
+    assert FileWords(1 << 20).shares(f"{endless} three", chat) == {}
 
 
 def test_all_but_letters_part_words_and_half_characters_can_be_read() -> None:
     chat = files(a="Parse_Header2\ud800\n", b="parseheader\n")
-    assert FileWords().shares("parse the\udc00HEADER", chat) == {"a": 0.5, "b": -0.5}
+    assert FileWords(1 << 20).shares("parse the\udc00HEADER", chat) == {"a": 0.5, "b": -0.5}
 
 
 def test_what_is_known_is_bounded() -> None:
@@ -62,7 +62,7 @@ def test_what_is_known_is_bounded() -> None:
 @given(st.text(), st.dictionaries(st.sampled_from("abcd"), st.text()))
 def test_shares_balance(prompt: str, texts: dict[str, str]) -> None:
     chat = files(**texts)
-    words = FileWords()
+    words = FileWords(1 << 20)
     shares = words.shares(prompt, chat)
     assert shares.keys() in (set(), chat.keys())
     assert abs(sum(shares.values())) < 1e-6
@@ -77,7 +77,7 @@ RULES = "\n\n# *SEARCH/REPLACE block* Rules:\n\nName the file: src/parser.py\n"
 def signs(*messages: Body, age: int = 2) -> Mapping[str, EditSignals]:
     recognised = view_of(system("You are kind."), *messages)
     items = {item.key: item for item in recognised.items}
-    found = read_signs(recognised, items, dict.fromkeys(items, age), FileWords())
+    found = read_signs(recognised, items, dict.fromkeys(items, age), FileWords(1 << 20))
     return {key.rpartition("/")[2]: sign for key, sign in found.items()}
 
 

@@ -264,18 +264,21 @@ class TestByTiers:
         recognised = view_of(HEAD, *shown(A, B, C), *EARLIER, user("go"))
         elements = elements_of(recognised)
         tiers = {"aider:files/file:c.py": Tier.L0, "aider:files/file:b.py": Tier.L3}
-        order = by_tiers(elements, lambda k: tiers.get(k, Tier.ACTIVE), lambda _: 0, like())
+        order = by_tiers(elements, lambda k: tiers.get(k, Tier.ACTIVE), lambda _: 0, like(), frozenset())
         assert show(order) == "m0 Pc Pb m3 m4 La m5"
 
     def test_pieces_of_a_tier_stand_as_they_entered_it(self) -> None:
         recognised = view_of(HEAD, *shown(A, B, C), user("go"))
         entered = {"aider:files/file:a.py": 7, "aider:files/file:b.py": 3, "aider:files/file:c.py": 5}
-        order = by_tiers(elements_of(recognised), lambda _: Tier.L3, entered.__getitem__, like())
+        order = by_tiers(elements_of(recognised), lambda _: Tier.L3, entered.__getitem__, like(), frozenset())
         assert show(order) == "m0 Pb Pc La m3"
 
     def test_one_file_is_never_taken_apart(self) -> None:
         recognised = view_of(HEAD, *EARLIER, *shown(A), user("go"))
-        assert show(by_tiers(elements_of(recognised), lambda _: Tier.L1, lambda _: 0, like())) == "m0 W3 m1 m2 m5"
+        assert (
+            show(by_tiers(elements_of(recognised), lambda _: Tier.L1, lambda _: 0, like(), frozenset()))
+            == "m0 W3 m1 m2 m5"
+        )
 
 
 def test_a_part_is_its_header_and_the_clients_bytes() -> None:

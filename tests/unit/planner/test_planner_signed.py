@@ -143,3 +143,20 @@ def test_tools_keep_the_order_in_which_they_went_out_on_another_worker() -> None
     found = json.loads(other.planner.decide(incoming, lookup).written().body)
     assert [each["function"] for each in found["tools"]] == [each["function"] for each in first["tools"]]
     assert [each["function"] for each in found["tools"]] == [each["function"] for each in tools]
+
+
+def test_a_front_that_cannot_be_made_again_goes_out_as_the_client_sends_it() -> None:
+    """The other worker does not know the operator's text that stood in the front."""
+    talk, other = Talk(), Talk()
+    talk.route = replace(talk.route, inset=Inset(after="Be brief."))
+    begun(talk)
+    plan = talk.plan(chat(*FIRST))
+    incoming = other.planner.read(
+        other.planner.reader.parse(json.dumps(chat(*SECOND)).encode()), other.route, other.mode, other.now
+    )
+    assert isinstance(incoming, IncomingChat)
+    lookup = other.planner.state_lookup(incoming)
+    lookup.adopt(talk.planner.sent_front(talk.planner.on_accepted(plan, talk.now)[1]))
+    found = other.planner.decide(incoming, lookup).written()
+    assert found.surprise is None
+    assert bare(sent(found)["messages"])[: len(FIRST)] == bare(FIRST)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.value import digest
-from proxy.planner.record import TURN, PromptPiece, PromptRecord, shared_front, wire_record
+from proxy.planner.record import TURN, PromptPiece, PromptRecord, shared_front, spread, wire_record
 from proxy.protocol.providers import ANTHROPIC, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
@@ -79,3 +79,12 @@ def test_what_the_provider_holds_is_told_in_our_tokens() -> None:
     assert record.answered(Usage(200, 1, read=50, write_5m=100), ANTHROPIC).stored == 75
     for usage, profile in ((None, ANTHROPIC), (Usage(0, 1), ANTHROPIC), (Usage(200, 1, read=50), OPENAI)):
         assert record.answered(usage, profile).stored == -1
+
+
+@given(st.integers(0, 500), st.lists(st.integers(0, 9), min_size=1, max_size=12))
+def test_the_tokens_of_a_text_go_to_its_parts_by_their_lengths(tokens: int, lengths: list[int]) -> None:
+    """Up to the end of each part, the tokens are the same share as the letters, rounded down."""
+    shares = spread(tokens, lengths)
+    total = max(1, sum(lengths))
+    for count in range(len(lengths) + 1):
+        assert sum(shares[:count]) == tokens * sum(lengths[:count]) // total

@@ -21,7 +21,7 @@ FENCED = "Here are the files:\n\nsrc/a.py\n```\n{}\n```\n"
 class Clients:
     """A session table, and requests that settle at once."""
 
-    table: SessionTable = field(default_factory=SessionTable)
+    table: SessionTable = field(default_factory=lambda: SessionTable(capacity_bytes=1 << 20, prefix="s"))
     now: float = 0.0
 
     def find(
@@ -288,7 +288,10 @@ def test_head_records_tell_a_visit_from_a_text_that_stays() -> None:
 
 
 def test_a_place_that_is_known_counts_for_the_same_tools_only() -> None:
-    table, transcript = SessionTable(), Transcript(read([system("Be brief."), user("a")]))
+    table, transcript = (
+        SessionTable(capacity_bytes=1 << 20, prefix="s"),
+        Transcript(read([system("Be brief."), user("a")])),
+    )
     one = table.place("team", "m", "", transcript, b"1")
     assert table.place("team", "m", "", transcript, b"1", one) is one
     assert table.place("team", "m", "", transcript, b"2", one) == table.place("team", "m", "", transcript, b"2")

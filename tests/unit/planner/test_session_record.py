@@ -96,6 +96,18 @@ def test_of_the_same_request_the_facts_of_who_has_served_it_count() -> None:
     assert late.merged(early, "b").facts.tiers == {"L0": 9}
 
 
+NAMES = st.text("ab? A", max_size=4)
+
+
+@given(st.lists(NAMES, min_size=7, max_size=7), st.text("ab? A", max_size=6))
+def test_a_session_is_found_by_words_each_of_which_is_part_of_a_name(names: list[str], words: str) -> None:
+    session, team, key, user, model, client, mode = names
+    facts = SessionFacts(team=team, key_id=key, user=user, model=model, client=client, mode=mode, reason="kept")
+    record = SessionRecord(session, 1.0, facts)
+    expected = all(any(word in name.lower() for name in names) for word in words.lower().split())
+    assert record.is_found_by(words) is expected
+
+
 @given(
     st.integers(1, 80), st.integers(), st.sampled_from([1.0, 60.0, 2000.0]), st.floats(0.0, 300.0), st.floats(0.1, 1.0)
 )

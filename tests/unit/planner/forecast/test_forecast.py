@@ -33,7 +33,7 @@ class Past:
 
     def __init__(self, profile: CacheProfile = ANTHROPIC) -> None:
         self.profile = profile
-        self.table = SessionTable()
+        self.table = SessionTable(capacity_bytes=1 << 20, prefix="s")
         self.now = 0.0
         self.session: Session | None = None
 
@@ -55,7 +55,7 @@ class Past:
             observation,
             recognised,
             request_elements(recognised, (), COUNTER),
-            FileWords(),
+            FileWords(1 << 20),
             is_stored=self.profile.stores_prefixes,
         )
         found = forecast(self.session, observation, recognised, pieces, self.profile)

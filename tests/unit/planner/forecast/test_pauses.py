@@ -141,7 +141,7 @@ def test_the_hour_may_stand_at_the_last_place_from_which_what_is_read_is_found(d
     turns = [Element("turn", ElementKind.MESSAGE, p.digest, (p,), 100, "user", at) for at, p in enumerate(parts)]
     layout = Layout(PrefixSettings(b"scope", b""), turns)
     pieces = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, 0.0)
-    expected = Forecast(0.9, 0.9, {}, frozenset(), {}, (), (), pieces)
-    candidate = Candidate(layout, [0.0] * len(parts), [], [])
+    expected = Forecast(0.9, 0.9, {}, frozenset(), {}, (), (), pieces, ())
+    candidate = Candidate(layout, [0.0] * len(parts), [], [], None, False, {})
     hours = list(PauseForecast(0.0, expected, TINY).hours(candidate, [], 0, 4))
     assert ({distance: "1h"} in hours) is is_near
