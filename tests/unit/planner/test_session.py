@@ -21,7 +21,7 @@ FENCED = "Here are the files:\n\nsrc/a.py\n```\n{}\n```\n"
 class Clients:
     """A session table, and requests that settle at once."""
 
-    table: SessionTable = field(default_factory=lambda: SessionTable(capacity_bytes=1 << 20, prefix="s"))
+    table: SessionTable = field(default_factory=lambda: SessionTable(capacity_bytes=1 << 27, prefix="s"))
     now: float = 0.0
 
     def find(
