@@ -437,6 +437,8 @@ class AnswerRelay:
         """The whole answer is known: book it before the client has all of it. Returns the end of the answer, with its
         usage if the client asked for that."""
         if self._exchange.settlement is None:
+            if self._exchange.answer.first_byte_s is None:
+                self._note_first_byte()  # an empty answer ends where it begins
             outcome = self._note(fold)
             if self._on_accepted is not None and self._exchange.answer.is_accepted and not _is_void(outcome):
                 self._on_accepted()

@@ -14,6 +14,7 @@ import asyncio
 import ssl
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Self
 from urllib.parse import quote, unquote
 
@@ -158,16 +159,19 @@ class HttpUpstream:
         plain = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
         address = _azure_address(call) if deployment.speaks_azure else plain
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
+        body, answers_in_s = call.body, self._connect_s + deployment.timeout_s
         try:
-            response = await session.request(
-                call.method,
-                # The path is already percent-encoded and must not be changed.
-                URL(address, encoded=True),
-                headers=call.headers,
-                data=call.body or None,
-                allow_redirects=False,
-                timeout=timeout,
-            )
+            # Behind an interim answer (1xx), aiohttp waits without a limit.
+            async with asyncio.timeout(answers_in_s if isinstance(body, bytes) else None) as limit:
+                response = await session.request(
+                    call.method,
+                    # The path is already percent-encoded and must not be changed.
+                    URL(address, encoded=True),
+                    headers=call.headers,
+                    data=(body or None) if isinstance(body, bytes) else _limiting(body, limit, answers_in_s),
+                    allow_redirects=False,
+                    timeout=timeout,
+                )
         except (aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
         return await redacted(HttpAnswer(response), call)
@@ -192,7 +196,17 @@ class HttpUpstream:
         )
         # aiohttp would repeat a PUT or a DELETE by itself. It has no public name for this; its own test client does it.
         self._session._retry_connection = False
+        # Newer versions also lose an answer with more than 128 headers. Older ones do not know this as an argument.
+        self._session._max_headers = READ_BUFFER_BYTES
         return self._session
+
+
+async def _limiting(upload: AsyncIterator[bytes], limit: asyncio.Timeout, seconds: float) -> AsyncIterator[bytes]:
+    """The parts of an upload, which takes its time. When it is over, the limit of the answer begins."""
+    async for part in upload:
+        yield part
+    with suppress(RuntimeError):  # the answer has begun already
+        limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 def _azure_address(call: Call) -> str:

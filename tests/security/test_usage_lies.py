@@ -135,3 +135,54 @@ def test_a_hard_budget_is_not_opened_again_by_lies(world: World) -> None:
     statuses = [world.call("POST", CHAT, chat("cheap", max_tokens=1000), key="tight").status for _ in range(20)]
     assert 429 in statuses
     assert set(statuses[statuses.index(429) :]) == {429}
+
+
+SAID = "word " * 400  # 400 tokens; the estimate of a text may be off by a tenth
+EARLY = {"prompt_tokens": 1000, "completion_tokens": 1, "total_tokens": 1001}
+CHUNK = event({"id": "c", "choices": [{"index": 0, "delta": {"content": SAID}}]})
+STARTED = event({"id": "c", "choices": [{"index": 0, "delta": {"content": "Yes."}}], "usage": EARLY})
+DELTA = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": SAID}}
+OVERLOADED = {"type": "overloaded_error", "message": "Overloaded"}
+FORMS = {"responses": {"input": "x"}, "messages": {"messages": [], "max_tokens": 500}, "chat/completions": {}}
+PARTS: dict[str, tuple[str, list[bytes], int]] = {
+    "an error behind a running usage": (
+        "chat/completions", [STARTED, CHUNK, event({"error": {"message": "broke", "code": 500}})], 360),
+    "an error without a member of that name": (
+        "responses", [event({"type": "response.output_text.delta", "delta": SAID}),
+                      event({"type": "error", "code": "server_error", "message": "broke"}, "error")], 360),
+    "an error behind an early report": (
+        "messages", [event({"type": "message_start", "message": {"usage": {"input_tokens": 1000}}}),
+                     event({"type": "message_delta", "usage": {"output_tokens": 1}}), event(DELTA),
+                     event({"type": "error", "error": OVERLOADED}, "error")], 360),
+    "a body that calls itself events": (
+        "chat/completions", [b'{"choices": [{"message": {"content": "%b"}}]}' % SAID.encode()], 360),
+    "no event at all": ("chat/completions", [], 0),
+    "comments alone": ("messages", [b": ping\n\n"], 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "parts", "tokens"), PARTS.values(), ids=PARTS)
+def test_what_came_of_a_stream_without_its_whole_usage_is_booked(
+    world: World, path: str, parts: list[bytes], tokens: int
+) -> None:
+    requests = len(world.ledger("team-a"))
+    world.providers["alpha"].script = lambda seen: Answer(
+        body=iter(parts), headers=[("content-type", "text/event-stream")]
+    )
+    asked = {**chat("cheap", max_tokens=1000), "stream": True} | FORMS[path]
+    assert world.call("POST", f"/v1/{path}", asked | {"model": "cheap"}).status == 200
+    *before, booked = world.ledger("team-a")
+    assert len(before) == requests
+    assert booked.plain_tokens > 0
+    assert booked.output_tokens >= tokens
+    assert booked.estimated
+
+
+@pytest.mark.parametrize(("path", "more"), FORMS.items(), ids=FORMS)
+def test_an_answer_without_a_byte_is_booked(world: World, path: str, more: dict[str, Any]) -> None:
+    requests = len(world.ledger("team-a"))
+    world.providers["alpha"].script = lambda seen: Answer(body=b"")
+    assert world.call("POST", f"/v1/{path}", chat("cheap") | more).status == 200
+    *before, booked = world.ledger("team-a")
+    assert len(before) == requests
+    assert booked.plain_tokens > 0

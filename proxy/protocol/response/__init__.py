@@ -357,7 +357,9 @@ class StreamFold:
         """The stream has ended. An event without its empty line still counts as an event, because most clients read it
         so."""
         self._is_open = False
-        return b"".join([self._pass(part, kind) for part, kind in self._cutter.close()]) + self.end()
+        rest = b"".join([self._pass(part, kind) for part, kind in self._cutter.close()]) + self.end()
+        self._received.add(rest)
+        return rest
 
     def outcome(self) -> Outcome:
         """The outcome of the stream up to now."""
@@ -411,7 +413,8 @@ class StreamFold:
             return
         self._is_done = self._is_done or payload.get("type") in _LAST_TYPES
         self._facts.learn(payload)
-        error = payload.get("error")
+        # The Responses API writes the members of an error beside the event's type.
+        error = payload.get("error", payload if payload.get("type") == "error" else None)
         if error or isinstance(error, dict):
             self._error = error if isinstance(error, dict) else {"message": str(error)}
         choices = payload.get("choices")

@@ -399,7 +399,7 @@ class AnswerFacts:
         """The outcome up to now, together with what a fold knows about the bytes. ``tokens`` counts those that came; it
         is called if the usage does not say it."""
         usage = None if self._counts is None else self._counts.usage()
-        is_told = usage is not None and usage.is_whole and not is_open
+        is_told = usage is not None and usage.is_whole and not is_open and error is None
         return Outcome(
             usage=usage,
             reported=self._reported,

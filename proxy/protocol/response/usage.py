@@ -155,18 +155,28 @@ class Counts:
     writes_told: bool = False
     output_told: bool = True
 
+    @property
+    def cached(self) -> int:
+        """Tokens that were read from the cache or written to it."""
+        return self.read + max(self.write, self.write_5m + self.write_1h)
+
+    @property
+    def whole(self) -> int:
+        """The tokens of the whole prompt."""
+        return self.base + self.cached if self.exclusive else max(self.base, self.cached)
+
     def usage(self) -> Usage:
         """The normalised usage. Writes without a stated TTL count as writes with the shorter one.
 
         The prompt counter leaves out cache reads and cache writes if the shape of the report or the provider's own sum
-        says so. Thinking that is billed as output may be only in the total: xAI keeps
-        ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
+        says so, or if it is smaller than they are. Thinking that is billed as output may be only in the total: xAI
+        keeps ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
         fold_reasoning_tokens_into_completion); Gemini's OpenAI surface does the same without naming them.
         """
-        split = self.write_5m + self.write_1h
-        write = max(self.write, split)
-        cached, prompt, output = self.read + write, self.base, self.output
-        if self.exclusive or (cached > 0 and prompt > 0 and self.total == prompt + cached + output):
+        cached, prompt, output = self.cached, self.base, self.output
+        if self.exclusive or (
+            prompt > 0 and cached > 0 and (cached > prompt or self.total == prompt + cached + output)
+        ):
             prompt += cached
         elif not prompt:
             prompt = max(self.total - output, cached)
@@ -174,10 +184,18 @@ class Counts:
         if self.total and not self.exclusive and hidden > 0 and self.reasoning in (0, hidden):
             output += hidden
         read = min(self.read, prompt)
-        write = min(write, prompt - read)
+        write = min(cached - self.read, prompt - read)
         long = min(self.write_1h, write)
-        usage = Usage(prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split > 0)
-        is_told = self.output_told or output > 0 or (self.base > 0 and self.total > 0)
+        usage = Usage(
+            prompt,
+            output,
+            read,
+            write - long,
+            long,
+            writes_told=self.writes_told,
+            lives_told=self.write_5m + self.write_1h > 0,
+        )
+        is_told = self.output_told or output > 0 or (self.base > 0 and self.total >= prompt)
         return usage if is_told else replace(usage, output_told=False)
 
 
@@ -200,8 +218,15 @@ def counts_of(payload: Mapping[str, object], before: Counts | None = None) -> Co
             continue
         if is_start:  # It states a first token or two. The last event states the whole answer.
             counts = replace(counts, output=0, output_told=False)
-        found = counts if found is None else merged(found, counts)
+        found = counts if found is None else _joined(found, counts)
     return found
+
+
+def _joined(one: Counts, other: Counts) -> Counts:
+    """Both reports of one exchange. Gateways begin a stream with the whole prompt, and tell at its end which part of it
+    was cached. In exclusive counters, the first report's prompt contains that part."""
+    both = merged(one, other)
+    return replace(both, base=max(0, max(one.whole, other.whole) - both.cached)) if both.exclusive else both
 
 
 def _read(report: Mapping[str, object]) -> Counts | None:
@@ -279,6 +304,7 @@ def _bedrock(report: Mapping[str, object]) -> Counts:
         write_1h=sum([_counters(one).get("inputTokens", 0) for one in details if one.get("ttl") == "1h"]),
         exclusive=True,
         writes_told="cacheWriteInputTokens" in report or "cacheWriteInputTokenCount" in report,
+        output_told="outputTokens" in own or "outputTokenCount" in own,
     )
 
 
@@ -289,6 +315,7 @@ def _gemini(report: Mapping[str, object]) -> Counts:
         base=own.get("promptTokenCount", 0) + own.get("toolUsePromptTokenCount", 0),
         output=own.get("candidatesTokenCount", 0) + own.get("thoughtsTokenCount", 0),
         read=own.get("cachedContentTokenCount", 0),
+        output_told=not own.keys().isdisjoint(("candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount")),
     )
 
 
@@ -297,7 +324,12 @@ def _llamacpp(report: Mapping[str, object]) -> Counts:
     https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"""
     own = _counters(report)
     read = own.get("cache_n", 0)
-    return Counts(base=read + own.get("prompt_n", 0), output=own.get("predicted_n", 0), read=read)
+    return Counts(
+        base=read + own.get("prompt_n", 0),
+        output=own.get("predicted_n", 0),
+        read=read,
+        output_told="predicted_n" in own,
+    )
 
 
 def _counters(holder: object, most: int = _LARGEST) -> Mapping[str, int]:

@@ -124,13 +124,28 @@ def test_silence_with_a_reason_is_no_empty_stream() -> None:
     assert not fold.outcome().is_empty
 
 
-@pytest.mark.parametrize("error", [{"message": "broke", "code": 502}, "broke"])
-def test_an_error_event_is_remembered_and_passes(error: object) -> None:
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"error": {"message": "broke", "code": 502}},
+        {"error": "broke"},
+        {"type": "error", "error": {"type": "api_error", "message": "broke"}},
+        {"type": "error", "code": "server_error", "message": "broke", "param": None},
+    ],
+)
+def test_an_error_event_is_remembered_and_passes(told: dict[str, object]) -> None:
     fold = StreamFold()
-    stream = event(WORD) + event({"error": error})
+    stream = event(WORD) + event(told)
     assert fold_all(fold, stream) == stream
     found = fold.outcome().error
     assert found["message"] == "broke"
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
+def test_all_text_counts_that_came_whatever_it_stands_in(end: bytes) -> None:
+    fold = StreamFold()
+    fold_all(fold, orjson.dumps({"choices": [{"message": {"content": "word " * 400}}]}) + end)
+    assert fold.outcome().tokens > 360
 
 
 def test_text_that_speaks_of_usage_is_not_parsed_for_it() -> None:

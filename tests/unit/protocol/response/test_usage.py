@@ -96,10 +96,10 @@ REPORTS = {
         {"input_tokens": 1, "cache_creation_input_tokens": 9, "cache_creation": {"ephemeral_1h_input_tokens": 4}},
         Usage(10, 0, write_5m=5, write_1h=4),
     ),
-    "more cached than prompt: cut to the prompt": (
+    "more cached than prompt: the prompt leaves it out": (
         {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 25, "cache_write_tokens": 5},
-         "total_tokens": 11},
-        Usage(10, 1, read=10),
+         "completion_tokens": 1, "total_tokens": 11},
+        Usage(40, 1, read=25, write_5m=5),
     ),
     "anthropic without any caching": ({"input_tokens": 50, "output_tokens": 9}, Usage(50, 9)),
     "anthropic with compaction": (
@@ -171,6 +171,20 @@ def test_what_is_no_count_is_none(bad):
 
 @for_every(
     [
+        {"promptTokenCount": 9},
+        {"promptTokenCount": 9, "cachedContentTokenCount": 4, "candidatesTokenCount": "many"},
+        {"inputTokens": 9},
+        {"inputTokenCount": 9, "cacheReadInputTokenCount": 4},
+        {"cache_n": 4, "prompt_n": 5},
+        {"prompt_tokens": 9, "total_tokens": 12, "prompt_tokens_details": {"cached_tokens": 30}},
+    ]
+)
+def test_a_report_that_leaves_the_answer_out_is_not_whole(report):
+    assert not usage_of(report).is_whole
+
+
+@for_every(
+    [
         {"prompt_tokens": 9, "completion_tokens": 0},
         {"prompt_tokens": 9, "total_tokens": 9},
         {"input_tokens": 9, "output_tokens": 0, "cache_read_input_tokens": 0},
@@ -197,6 +211,26 @@ def test_anthropic_stream_counters_are_cumulative_and_the_split_comes_first():
     ):
         facts.learn(event)
     assert facts.outcome().usage == Usage(2098, 77, read=1800, write_5m=48, write_1h=200)
+
+
+@given(st.integers(1, 10**6), st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 10**6), st.booleans())
+def test_what_a_stream_tells_twice_of_its_prompt_is_one_prompt(guess, plain, read, written, repeats):
+    """A gateway that has to begin the stream before it knows what was cached begins with all of the prompt."""
+    facts = AnswerFacts()
+    facts.learn({"type": "message_start", "message": {"usage": {"input_tokens": guess, "output_tokens": 1}}})
+    told = {"input_tokens": plain, "cache_read_input_tokens": read, "cache_creation_input_tokens": written}
+    for _ in range(1 + repeats):
+        facts.learn({"type": "message_delta", "usage": {**told, "output_tokens": 7}})
+    usage = facts.outcome().usage
+    assert usage == Usage(max(guess, plain + read + written), 7, read=read, write_5m=written)
+
+
+@given(st.integers(1, 1000), st.integers(0, 10**6), st.integers(1001, 10**6), st.booleans())
+def test_a_prompt_that_is_smaller_than_what_was_cached_leaves_it_out(prompt, read, written, sums_up):
+    details = {"cached_tokens": read, "cache_write_tokens": written}
+    report = {"prompt_tokens": prompt, "completion_tokens": 7, "prompt_tokens_details": details}
+    report |= {"total_tokens": prompt + 7} if sums_up else {}
+    assert usage_of(report) == Usage(prompt + read + written, 7, read=read, write_5m=written)
 
 
 def test_openai_stream_with_running_usage():
