@@ -255,7 +255,7 @@ def _most_text(
     if wants.is_summarised:
         prompt, output_tokens = 2 * prompt, output_tokens + rounds * longest_output(None, price)
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
-    usd = _more(output_tokens, _dearest_output(extras, wants), rate.output)
+    usd = _more(output_tokens, max(rate.thought, _dearest_output(extras, wants)), rate.output)
     # Content of unknown length may be sound.
     usd += _more(prompt, max(extras.image_in, extras.audio_in if wants.is_beyond else 0.0), rate.input)
     each = {Tool.SEARCH: extras.search, Tool.FILES: FILE_SEARCH_USD}
@@ -282,7 +282,6 @@ def _dearest(price: Price, wants: Wants) -> Price:
 def _dearest_output(extras: Extras, wants: Wants) -> float:
     """The dearest rate of the things other than text that an answer may contain."""
     return max(
-        extras.reasoning,
         extras.audio_out if wants.has_audio else 0.0,
         extras.image_out,  # models that can draw may draw without being asked
     )
@@ -304,8 +303,9 @@ def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, m
     )
     output_usd = _more(min(reported.audio_out, usage.output), extras.audio_out, at.output)
     output_usd += _more(min(reported.image_out, usage.output), extras.image_out, at.output)
+    output_usd += _more(min(reported.thought, usage.output), at.thought, at.output)
     if usage.estimated:
-        output_usd = _more(usage.output, _dearest_output(extras, demand.wants), at.output)
+        output_usd = _more(usage.output, max(at.thought, _dearest_output(extras, demand.wants)), at.output)
     searches = reported.searches or int(demand.wants.searches_once or _searches(model))
     codes = max(reported.codes, demand.wants.memory_gib)
     other_usd = searches * extras.search + reported.files * FILE_SEARCH_USD + codes * CODE_USD + extras.request

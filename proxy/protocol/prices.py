@@ -31,12 +31,12 @@ _TOKENS = (
     "output_cost_per_audio_token",
     "input_cost_per_image_token",
     "output_cost_per_image_token",
-    "output_cost_per_reasoning_token",
 )
+_THOUGHT = "output_cost_per_reasoning_token"
 # The fields that ``extras_of`` reads.
 _FIELDS = frozenset(
     {_SEARCH, _MAPS, _SPECIFIC, *_REGIONAL, *_IMAGE, *_SECOND, *_PIXEL, _CHARACTER, _QUERY, _REQUEST, *_TOKENS,
-     "max_input_tokens"}
+     _THOUGHT, "max_input_tokens"}
 )  # fmt: skip
 
 # No token costs as much. With any number of tokens, a cost below this is a finite number.
@@ -75,7 +75,6 @@ class Extras:
     audio_out: float = 0.0
     image_in: float = 0.0
     image_out: float = 0.0
-    reasoning: float = 0.0
     fast: float = FAST_FACTOR
     local: float = LOCAL_FACTOR
     max_input_tokens: int | None = None
@@ -97,7 +96,7 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
         known.append(maps)
     specific = entry.get(_SPECIFIC)
     factors = specific if isinstance(specific, dict) else {}
-    audio_in, audio_out, image_in, image_out, reasoning = (usd(entry, key) or 0.0 for key in _TOKENS)
+    audio_in, audio_out, image_in, image_out = (usd(entry, key) or 0.0 for key in _TOKENS)
     return Extras(
         image=_most(entry, _IMAGE),
         pixel=_most(entry, _PIXEL),
@@ -113,7 +112,6 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
         audio_out=audio_out,
         image_in=image_in,
         image_out=image_out,
-        reasoning=reasoning,
     )
 
 
@@ -157,9 +155,10 @@ _REMEMBERED = 4096
 class Price:
     """USD per token. ``tiers`` are the whole prices of longer prompts: (above so many prompt tokens, price), ascending.
 
-    ``write_5m`` and ``write_1h`` are for the shorter and the longer TTL that the provider sells. ``max_output_tokens``
-    is the longest answer, if it is known. ``services`` are whole prices by service tier ("priority"), and ``extras``
-    are the prices of what is billed besides tokens of text.
+    ``write_5m`` and ``write_1h`` are for the shorter and the longer TTL that the provider sells. ``thought`` is for a
+    token of thinking, if that has a price of its own (Qwen's has). ``max_output_tokens`` is the longest answer, if it
+    is known. ``services`` are whole prices by service tier ("priority"), and ``extras`` are the prices of what is
+    billed besides tokens of text.
     """
 
     input: float
@@ -169,6 +168,7 @@ class Price:
     write_1h: float
     tiers: tuple[tuple[int, "Price"], ...] = ()
     max_output_tokens: int | None = None
+    thought: float = 0.0
     services: tuple[tuple[str, "Price"], ...] = field(default=(), compare=False, repr=False)
     extras: Extras = field(default=Extras(), compare=False, repr=False)
 
@@ -195,7 +195,8 @@ class Price:
         tiers = tuple((above, price.times(factor)) for above, price in self.tiers)
         return replace(
             self, input=self.input * factor, output=self.output * factor, read=self.read * factor,
-            write_5m=self.write_5m * factor, write_1h=self.write_1h * factor, tiers=tiers,
+            write_5m=self.write_5m * factor, write_1h=self.write_1h * factor, thought=self.thought * factor,
+            tiers=tiers,
         )  # fmt: skip
 
 
@@ -275,7 +276,8 @@ def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
     for k in sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m}):
         named = f"_above_{k}k_tokens"
         if service and _INPUT + named + service not in entry:
-            ratio = base.input / usual.input if usual is not None and usual.input else 1.0
+            # A discount on short prompts is none on long ones.
+            ratio = max(1.0, base.input / usual.input) if usual is not None and usual.input else 1.0
             tiers.append((k * 1000, _rates(entry, named, usual).times(ratio)))
         else:
             tiers.append((k * 1000, _rates(entry, named + service, base)))
@@ -294,7 +296,8 @@ def _is_needed(key: str) -> bool:
 
 
 def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
-    """The rates under one suffix. A tier's missing rate keeps its proportion to the input price."""
+    """The rates under one suffix. A tier's missing rate keeps its proportion to the input price, but a discount on the
+    input is none on reads."""
     flat, output, read = (usd(entry, name + suffix) for name in (_INPUT, _OUTPUT, _READ))
     if flat is None:
         flat = base.input if base else 0.0
@@ -304,7 +307,12 @@ def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
     long = next((found for key in _WRITE_LONG if (found := usd(entry, key + suffix))), None)
     if long is None:
         long = usual.write_1h if base else short
-    return Price(flat, usual.output if output is None else output, usual.read if read is None else read, short, long)
+    unnamed = max(usual.read, min(base.read, flat)) if base else flat
+    thought = usd(entry, _THOUGHT + suffix)
+    return Price(
+        flat, usual.output if output is None else output, unnamed if read is None else read, short, long,
+        thought=usual.thought if thought is None else thought,
+    )  # fmt: skip
 
 
 def _stepped(steps: list[object], longest: int | None) -> Price | None:

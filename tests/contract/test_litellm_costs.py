@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.models.charges import bill
 from proxy.models.deployments import bundled_price_file, deviation_of, load_price_map
 from proxy.protocol.prices import cost
-from proxy.protocol.response.usage import usage_of
+from proxy.protocol.request.demand import Demand
+from proxy.protocol.response.usage import reported_in, usage_of
 from proxy.teams.bookings import window_at
 from proxy.teams.validation import window_of
 from tests.contract.litellm_calls import LITELLM
@@ -34,7 +36,7 @@ def price_map() -> dict[str, dict[str, Any]]:
     return {
         name: entry
         for name, entry in json.loads(path.read_bytes()).items()
-        if entry.get("mode") in _MODES and entry.get("input_cost_per_token") is not None
+        if entry.get("mode") in _MODES and (entry.get("input_cost_per_token") is not None or "tiered_pricing" in entry)
     }
 
 
@@ -81,6 +83,39 @@ def test_costs_are_litellms() -> None:
                 wrong.append((name, cost(read, price).total_usd, expected, usage))
     assert wrong == []
     assert compared > 5000
+
+
+KINDS = {
+    "thinking": {"completion_tokens_details": {"reasoning_tokens": 0.9}},
+    "thinking of a cached prompt": {
+        "prompt_tokens_details": {"cached_tokens": 0.9}, "completion_tokens_details": {"reasoning_tokens": 0.5}},
+    "sound": {"prompt_tokens_details": {"audio_tokens": 0.5}, "completion_tokens_details": {"audio_tokens": 0.5}},
+    "pictures": {"prompt_tokens_details": {"image_tokens": 0.5}, "completion_tokens_details": {"image_tokens": 0.5}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_kind_of_token_costs_less_than_litellm_says(kind: str) -> None:
+    """Each kind as a share of the prompt or of the answer. Searches that are not reported are booked here, too."""
+    import litellm
+
+    prices, compared, same = load_price_map(), 0, 0
+    for name, entry in price_map().items():
+        price, chance = prices.price(name), random.Random(name)
+        if price is None or deviation_of(name, entry):
+            continue
+        prompt, output = chance.randrange(100, 400_000), chance.randrange(10, 5000)
+        usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+        for holder, shares in KINDS[kind].items():
+            usage[holder] = {part: int(usage[holder[:-8]] * share) for part, share in shares.items()}
+        read, expected = usage_of(usage), theirs(litellm, name, entry, usage)
+        found = bill(price, Demand(), read, reported_in({"usage": usage}), name)
+        assert found is not None
+        assert found.total_usd >= expected * (1 - 1e-9), (name, found, expected, usage)
+        compared += 1
+        same += found.total_usd == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert compared > 2500
+    assert same > 0.9 * compared
 
 
 def test_deviations_are_few_and_ours_is_the_dearer() -> None:

@@ -375,6 +375,7 @@ class Reported:
     audio_out: int = 0
     image_in: int = 0
     image_out: int = 0
+    thought: int = 0
     images: int = 0
     seconds: float = 0.0
     usd: float = 0.0
@@ -412,6 +413,7 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
         audio_out=answer.get("audio_tokens", 0),
         image_in=prompt.get("image_tokens", 0),
         image_out=answer.get("image_tokens", 0),
+        thought=answer.get("reasoning_tokens", 0),
         images=min(len(data), _MOST_ITEMS) if isinstance(data, list) else 0,
         seconds=max(seconds, default=0.0),
         usd=_amount(cost, _MOST_USD) if cost else 0.0,
@@ -433,6 +435,7 @@ def _of_gemini(answer: Mapping[str, object]) -> tuple[int, dict[str, int], dict[
         }
         for part in ("prompt", "candidates")
     )
+    made["reasoning_tokens"] = _counters(usage).get("thoughtsTokenCount", 0)
     return min(queries, _MOST_CALLS), heard, made
 
 
