@@ -427,7 +427,8 @@ _ROLES: Final[Mapping[str, str]] = {
     "custom_tool_call": "assistant",
 }
 _BESIDE: Final = frozenset({"content", "role", *MARK_KEYS})
-_TEXTS: Final = frozenset({"text", "input_text", "output_text"})
+# These are no set: the type of a part may be any JSON value, and not each of those can be in a set.
+_TEXTS: Final = ("text", "input_text", "output_text")
 
 
 Told = tuple[PromptPiece, str]
