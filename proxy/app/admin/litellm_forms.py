@@ -158,13 +158,13 @@ class LitellmForms:
         of = _given({"team": caller.team if caller is not None else "", "until": until})
         if since and until and query.get("summarize", "true").lower() != "false":
             asked = {"since": since, "by": "day,key,user,model", **of, **_given({"key": name, "user": user})}
-            return list(_daily((await self._do("GET", "spend", query=asked))["data"]))
+            return await asyncio.to_thread(list, _daily((await self._do("GET", "spend", query=asked))["data"]))
         wanted = _given({"key_id": name, "user": user, "exchange_id": query.get("request_id", "")})
         newest = deque[View](maxlen=_MOST_LOGS)
         async for one in ledger_entries(self._do, {"since": since or "1d", "limit": _PAGE, **of}):
             if all(one[field] == value for field, value in wanted.items()):
                 newest.appendleft(one)
-        return [_log(one) for one in newest]
+        return await asyncio.to_thread(list, map(_log, newest))
 
     async def _spent(self, **of: str) -> Mapping[str, float]:
         """The total spend of each key."""

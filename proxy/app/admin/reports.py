@@ -9,13 +9,13 @@ import csv
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final, Protocol, get_args
 from zoneinfo import ZoneInfo
 
 import orjson
+from msgspec import to_builtins
 
 from proxy.context.blocks import Circumstances, hit_rate, shown
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound
@@ -25,7 +25,7 @@ from proxy.planner.session_record import SessionDetails, SessionPage, SessionRec
 from proxy.planner.tiers import Change, Tier
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable, dumps, elements, members_of, printable, read_or_mended
-from proxy.storage import LedgerEntry, SpendGroup, SpendQuery, Store
+from proxy.storage import LedgerEntry, SpendGroup, SpendQuery, SpendRow, Store
 from proxy.teams import validation
 from proxy.teams.validation import between, checked
 
@@ -308,22 +308,10 @@ async def spend_report(store: Store, query: Mapping[str, str], now: float) -> An
             utc_offset_s=int(offset.total_seconds()),
         )
     )
-    lines: list[View] = [
-        {
-            **row.group,
-            "requests": row.requests,
-            "read_tokens": row.read_tokens,
-            "write_tokens": row.write_tokens,
-            "uncached_tokens": row.plain_tokens,
-            "output_tokens": row.output_tokens,
-            "cost_usd": validation.usd(row.cost),
-            "saved_usd": validation.usd(row.saved),
-            "estimated_requests": row.estimated,
-        }
-        for row in rows
-    ]
+    # There may be very many rows: a client may name another user with each request.
+    lines = await asyncio.to_thread(list, map(_spend_view, rows))
     if query.get("format") == "csv":
-        return as_csv([*by, *_SUMS], lines)
+        return await asyncio.to_thread(as_csv, [*by, *_SUMS], lines)
     return {
         "object": "list",
         "since": since,
@@ -334,6 +322,20 @@ async def spend_report(store: Store, query: Mapping[str, str], now: float) -> An
     }
 
 
+def _spend_view(row: SpendRow) -> View:
+    return {
+        **row.group,
+        "requests": row.requests,
+        "read_tokens": row.read_tokens,
+        "write_tokens": row.write_tokens,
+        "uncached_tokens": row.plain_tokens,
+        "output_tokens": row.output_tokens,
+        "cost_usd": validation.usd(row.cost),
+        "saved_usd": validation.usd(row.saved),
+        "estimated_requests": row.estimated,
+    }
+
+
 async def entries_report(store: Store, query: Mapping[str, str], now: float) -> Any:
     """A page of the ledger, oldest entries first. For the next page, ``since`` is the last entry's ``at`` and ``after``
     its exchange id. Raises InvalidRequest."""
@@ -341,12 +343,15 @@ async def entries_report(store: Store, query: Mapping[str, str], now: float) -> 
     since, until = _range(query, now)
     limit = limit_of(query, "1000", 10_000)
     entries = await store.entries(since, until, query.get("after", ""), limit, query.get("team"))
-    lines = [asdict(entry) for entry in entries]
-    for line in lines:
-        line |= {shown: validation.usd(line.pop(name)) for name, shown in _IN_USD.items()}
+    lines = await asyncio.to_thread(list, map(_entry_view, entries))
     if query.get("format") == "csv":
-        return as_csv([_IN_USD.get(field.name, field.name) for field in fields(LedgerEntry)], lines)
+        return await asyncio.to_thread(as_csv, [_IN_USD.get(name, name) for name in LedgerEntry.__match_args__], lines)
     return {"object": "list", "since": since, "until": until, "data": lines, "has_more": len(lines) == limit}
+
+
+def _entry_view(entry: LedgerEntry) -> View:
+    values = to_builtins(entry).items()
+    return {_IN_USD.get(name, name): validation.usd(value) if name in _IN_USD else value for name, value in values}
 
 
 async def ledger_entries(ask: Callable[..., Awaitable[Any]], query: Mapping[str, str]) -> AsyncIterator[View]:

@@ -3,17 +3,22 @@
 import asyncio
 import csv
 import io
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from proxy.app.admin import AdminService
+from proxy.app.admin.litellm_forms import LitellmForms
+from proxy.engine.interfaces import Principal
 from proxy.kit.errors import InvalidRequest
-from proxy.storage import LedgerEntry, Settle
+from proxy.storage import LedgerEntry, Settle, SpendQuery, SpendRow
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Declared, Directory
 from tests.doubles import ManualClock
 from tests.examples import for_every
+from tests.growth import steps_of
 
 NOW = 1_795_000_000.0
 DAY = 86400.0
@@ -36,6 +41,46 @@ def ask(path: str, **query: str) -> Any:
         return await service.answer("GET", path, query)
 
     return asyncio.run(main())
+
+
+class Full(MemoryStore):
+    """A store of which a report finds very many rows."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        numbers, day = range(rows), {"day": "2026-11-18", "key": "key-1", "model": "m"}
+        self._entries = [replace(ENTRIES[0], exchange_id=f"x{number}") for number in numbers]
+        self._rows = [SpendRow({**day, "user": f"u{number}"}, *[1] * 8) for number in numbers]
+
+    async def entries(self, *asked: Any) -> Sequence[LedgerEntry]:
+        return self._entries
+
+    async def spend(self, query: SpendQuery) -> Sequence[SpendRow]:
+        return self._rows
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("entries", {"limit": "10000"}), ("entries", {"limit": "10000", "format": "csv"}), ("spend", {"by": "user"}),
+        ("spend", {"by": "user", "format": "csv"}), ("spend/logs", {}),
+        ("spend/logs", {"start_date": "2026-11-01", "end_date": "2026-11-20"}),
+    ],
+)  # fmt: skip
+def test_the_rows_of_a_report_are_made_beside_the_event_loop(path: str, query: dict[str, str]) -> None:
+    """Any key may ask for the rows of its team as often as it likes, and what others send must not wait for them."""
+
+    def steps(rows: int) -> int:
+        store = Full(rows)
+        directory = Directory(Declared(), store)
+        service = AdminService(directory, store, ManualClock(NOW))
+        forms, who = LitellmForms(service, directory), Principal("s", team="red", key_id="key-1")
+        if path in forms.paths:
+            return steps_of(lambda: asyncio.run(forms.answer("GET", path, query, None, who)))
+        return steps_of(lambda: asyncio.run(service.answer("GET", path, query)))
+
+    # To add up the rows, and to look for those that are asked for, takes a few steps for each.
+    assert steps(900) - steps(100) < 12 * 800
 
 
 def test_spend_is_by_default_that_of_the_last_thirty_days_by_team() -> None:
