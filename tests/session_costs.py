@@ -47,14 +47,16 @@ class Provider:
         return Usage(bill.total, 1, bill.read, bill.write_5m, bill.write_1h, writes_told=True, lives_told=True)
 
 
-def cost_of_ours(sent: list[Sent], profile: CacheProfile, *, hoists: bool = False, hint: str = "") -> float:
+def cost_of_ours(
+    sent: list[Sent], profile: CacheProfile, *, hoists: bool = False, hint: str = "", mode: Mode = Mode.TIER
+) -> float:
     """``hint`` is a session id that the client gives with all requests but the first."""
     planner = TierPlanner(quick(encode()), recognisers(build_plugin_manager()))
     provider = Provider(profile, hoists=hoists)
     unnamed = Route("scope", "model", "model", profile, server=EMBEDDED)
     named = replace(unnamed, hint=hint)
     for one in sent:
-        plan = planner.plan(one.body, named if one is not sent[0] else unnamed, Mode.TIER, one.at)
+        plan = planner.plan(one.body, named if one is not sent[0] else unnamed, mode, one.at)
         assert plan.surprise is None
         usage = provider.send(plan.body, one.at)
         planner.on_accepted(plan, one.at)
@@ -74,8 +76,25 @@ def cost_of_best(sent: list[Sent], profile: CacheProfile, *, hoists: bool = Fals
     return min(costs)
 
 
+def cost_as_sent(sent: list[Sent], profile: CacheProfile) -> float:
+    """With the client's own markers."""
+    provider = Provider(profile, hoists=False)
+    for one in sent:
+        provider.send(one.body, one.at)
+    return provider.cost
+
+
 def excess(sent: list[Sent], profile: CacheProfile = ANTHROPIC, *, hoists: bool = False) -> float:
     """How many of the session's largest requests it costs more than the best fixed policy and the tolerance."""
     ours, best = (cost(sent, profile, hoists=hoists) for cost in (cost_of_ours, cost_of_best))
+    return _in_requests(ours - TOLERANCE * best, sent)
+
+
+def excess_over_own(sent: list[Sent], mode: Mode) -> float:
+    """The same, beside the client's own markers."""
+    return _in_requests(cost_of_ours(sent, ANTHROPIC, mode=mode) - TOLERANCE * cost_as_sent(sent, ANTHROPIC), sent)
+
+
+def _in_requests(cost: float, sent: list[Sent]) -> float:
     count: Encode = encode()
-    return (ours - TOLERANCE * best) / max(count(one.body.decode()) for one in sent)
+    return cost / max(count(one.body.decode()) for one in sent)

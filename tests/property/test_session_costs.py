@@ -10,12 +10,22 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from proxy.kit.modes import Mode
 from proxy.protocol.providers import ANTHROPIC, PROFILES, Family
-from tests.append_only import append_only, by_itself, singles, unkept, with_pauses
+from tests.append_only import Sent, append_only, by_itself, singles, unkept, with_pauses
 from tests.changing import changing
+from tests.client_marks import marked_by_client
 from tests.economics.measure import encode
 from tests.examples import examples
-from tests.session_costs import ALLOWANCE, TOLERANCE, Provider, cost_of_best, cost_of_ours, excess
+from tests.session_costs import (
+    ALLOWANCE,
+    TOLERANCE,
+    Provider,
+    cost_of_best,
+    cost_of_ours,
+    excess,
+    excess_over_own,
+)
 
 seeds = st.integers(0, 10**9)
 CACHES = sorted(name for name, each in PROFILES.items() if each.family is not Family.NONE)
@@ -90,6 +100,15 @@ def test_no_session_whose_context_changes_is_dearer_than_the_best_markers_and_th
 ) -> None:
     """One in a thousand of these conversations is not recognised each time, and pays for learning more than once."""
     assert excess(changing(seed), PROFILES[name]) <= 2 * ALLOWANCE
+
+
+@pytest.mark.parametrize(("make", "most"), [(append_only, ALLOWANCE), (changing, 2 * ALLOWANCE)])
+@settings(max_examples=examples(40, least=3), phases=without_shrinking, deadline=None)
+@given(seeds, st.sampled_from([Mode.TIER, Mode.MARK]))
+def test_no_session_is_dearer_than_with_the_markers_of_its_client(
+    make: Callable[[int], list[Sent]], most: float, seed: int, mode: Mode
+) -> None:
+    assert excess_over_own(marked_by_client(make(seed), seed), mode) <= most
 
 
 @pytest.mark.slow
