@@ -186,7 +186,8 @@ def check_fields(text: bytes, fields: int, param: str) -> None:
 def check_ids(ids: Sequence[str], param: str, kind: str) -> None:
     """Refuse a list in which two elements have the same ``id``. Raises InvalidRequest."""
     if len(set(ids)) < len(ids):
-        number = next(number for number, each in enumerate(ids) if each in ids[:number])
+        first = {each: number for number, each in reversed(list(enumerate(ids)))}
+        number = next(number for number, each in enumerate(ids) if first[each] < number)
         why = f"stands twice: each {kind} has an id of its own"
         raise invalid(f"{param}[{number}].id", why, "duplicate_id")
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.errors import InvalidRequest
-from proxy.protocol.wire import check_fields, decoded, names_within, refused, unknown_field
+from proxy.protocol.wire import check_fields, check_ids, decoded, names_within, refused, unknown_field
 from tests.examples import for_every
+from tests.growth import assert_linear
 
 
 @for_every(
@@ -49,6 +50,21 @@ def test_a_field_that_is_missing_or_unknown_is_named() -> None:
 def test_the_name_of_an_unknown_field_is_printable_and_short() -> None:
     error = unknown_field("a\n\x1b" + "b" * 100, "form")
     assert error.message == f"'form' has no field 'a??{'b' * 61}...'"
+
+
+@for_every([(["a", "a"], 1), (["a", "b", "c", "b", "a"], 3), (["a", "b", "b", "b"], 2)])
+def test_the_second_of_two_equal_ids_is_named(ids: list[str], number: int) -> None:
+    with pytest.raises(InvalidRequest) as error:
+        check_ids(ids, "form", "file")
+    assert (error.value.param, error.value.code) == (f"form[{number}].id", "duplicate_id")
+
+
+def test_two_equal_ids_are_found_in_linear_time() -> None:
+    def work(ids: list[str]) -> None:
+        with pytest.raises(InvalidRequest):
+            check_ids(ids, "form", "file")
+
+    assert_linear(work, lambda count: [*map(str, range(count)), "0"][::-1], 4_000)
 
 
 def values(names: st.SearchStrategy[str]) -> st.SearchStrategy[object]:
