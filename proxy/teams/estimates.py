@@ -1,8 +1,8 @@
 """Estimates how much a request will use of each kind of limit: at most, and probably.
 
 ``PromptBounds`` bounds the tokens of prompts. Each message is weighed once and counted once, and the result is kept
-with the message, or by digest. Texts are counted only if the caller asks for it. If many of them were not counted
-before, they are counted outside the event loop.
+with the message, or by digest. Texts are counted only if the caller asks for it. Large bodies are taken apart, and many
+new values are weighed and counted, beside the event loop.
 
 ``Estimates`` makes the amounts that are reserved from these bounds, from prices, and from what the answers of
 deployments have shown.
@@ -19,7 +19,7 @@ from msgspec import Raw
 from proxy.engine.exchange import Exchange
 from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.kit.lru import LastUsed
-from proxy.kit.tasks import LARGE_BYTES, Aside
+from proxy.kit.tasks import LARGE_BYTES, Aside, work_in
 from proxy.kit.value import digest
 from proxy.models import Deployment
 from proxy.models.bound import (
@@ -82,20 +82,21 @@ class PromptBounds:
         return max(found, key=lambda one: one.tokens(1.0), default=InputBound(bare=exchange.arrival.size))
 
     async def _bound(self, body: bytes | ParsedBody, added: int, *, counts: bool) -> InputBound:
+        raw = body if isinstance(body, bytes) else body.body
         try:
-            parsed = parse_body(body) if isinstance(body, bytes) else body
-            places = self._places(parsed)
+            places = await self._aside.run_large(len(raw), self._places, body)
         except (InvalidRequest, Unreadable):
-            return InputBound(bare=of_bytes(body if isinstance(body, bytes) else body.body) + added)
+            return InputBound(bare=await self._aside.run_large(len(raw), of_bytes, raw) + added)
         encode = self._encode if counts else None
         found = [one if isinstance(one := kept.get(key), InputBound) else None for kept, key, _, _ in places]
         new = [at for at, one in enumerate(found) if one is None or (encode is not None and one.counted is None)]
-        size = sum([len(places[at][3]) for at in new])
+        values = [bytes(places[at][3]) for at in new]
+        size = sum(map(len, values))
 
         def work() -> Sequence[InputBound]:
             return [weigh(*places[at][2:], size_of, encode) for at in new]
 
-        is_large = size >= (LARGE_BYTES if encode is None else _LARGE_COUNT_BYTES)
+        is_large = sum(map(work_in, values)) >= LARGE_BYTES or (encode is not None and size >= _LARGE_COUNT_BYTES)
         for at, one in zip(new, await self._aside.run(size, work) if is_large else work(), strict=True):
             found[at] = one
             if len(one.pictures) <= _MOST_KEPT_PICTURES:
@@ -105,8 +106,10 @@ class PromptBounds:
             [(name, one) for (_, _, name, _), one in zip(places, found, strict=True) if one is not None], added
         )
 
-    def _places(self, parsed: ParsedBody) -> Sequence[_Place]:
-        """The places where the bounds of the body's values are kept. Raises Unreadable."""
+    def _places(self, body: bytes | ParsedBody) -> Sequence[_Place]:
+        """The places where the bounds of the body's values are kept. Another thread may call it: it changes nothing.
+        Raises InvalidRequest and Unreadable."""
+        parsed = parse_body(body) if isinstance(body, bytes) else body
         places: list[_Place] = []
         for name, raw in parsed.members.items():
             if name == "messages" and (read := parsed.transcript) is not None:

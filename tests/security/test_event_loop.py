@@ -283,6 +283,25 @@ def test_no_step_looks_at_a_large_body_on_the_event_loop(
     assert {one.partition(" ")[0] for one in seen} >= {"unambiguous", "references_in", "session_key"}
 
 
+@pytest.mark.parametrize(
+    "name", sampled(["raw-halves", "many-names", "settings-of-names", "prompts", "long-number"], 3)
+)
+def test_no_large_body_is_bounded_on_the_event_loop(spread: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = [f"proxy.teams.estimates:{step}" for step in ("parse_body", "of_bytes", "elements", "digest", "weigh")]
+    seen = watched(monkeypatch, *steps, least=64 * KIB)
+    spread.call("POST", "/v1/chat/completions", WIRE[name](_SIZE).replace(b'"m"', b'"cheap"', 1), key="tight")
+    assert seen
+    assert on_the_loop(seen) == []
+
+
+def test_many_small_messages_are_not_weighed_on_the_event_loop(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = watched(monkeypatch, "proxy.teams.estimates:weigh")
+    messages = [{"role": "user", "content": f"question {number}"} for number in range(1_000)]
+    spread.call("POST", "/v1/chat/completions", {"model": "cheap", "messages": messages, "max_tokens": 1}, key="tight")
+    assert len(seen) >= len(messages)
+    assert on_the_loop(seen) == []
+
+
 def test_what_tools_cost_is_not_counted_on_the_event_loop(spread: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watched(monkeypatch, "proxy.engine.intake:demand_of")
     assert spread.call("POST", "/v1/chat/completions", LARGE["tools"], key="team-a").status == 200
