@@ -445,9 +445,25 @@ def test_much_that_is_new_is_bounded_beside_the_event_loop(counts: bool, least: 
     one = Counting()
     frame = len(chat("").removeprefix(b'{"messages": [').removesuffix(b"]}"))
     parsed = parse_body(chat("x" * (least - frame - (not is_large))))
+    taken_apart = [len(parsed.body)] if len(parsed.body) >= LARGE_BYTES else []
     for _ in range(2):
         one.bound(parsed, counts=counts)
-    assert one.aside.sizes == ([least] if is_large else [])
+    assert one.aside.sizes == [*taken_apart, *([least] if is_large else []), *taken_apart]
+
+
+@pytest.mark.parametrize(("count", "is_large"), [(100, False), (200, True)])
+def test_many_new_messages_are_weighed_beside_the_event_loop_however_short_they_are(count: int, is_large: bool) -> None:
+    one, parsed = Counting(), parse_body(chat(*map(str, range(count))))
+    for _ in range(2):
+        one.bound(parsed, counts=False)
+    assert len(one.aside.sizes) == is_large
+
+
+@pytest.mark.parametrize("body", [b"[1]", b"{"])
+def test_a_large_body_that_is_not_understood_is_looked_at_beside_the_event_loop(body: bytes) -> None:
+    one, large = Counting(), body + b" " * LARGE_BYTES
+    assert one.bound(large, added=5) == InputBound(bare=len(large) + 5)
+    assert one.aside.sizes == [len(large)] * 2
 
 
 def test_bounds_of_other_values_are_kept_as_long_as_there_is_room() -> None:
