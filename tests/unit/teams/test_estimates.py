@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from proxy.engine.exchange import Settlement
 from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.kit.modes import Mode
-from proxy.kit.tasks import LARGE_BYTES, Aside
+from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside
 from proxy.models.bound import SETTING_BYTES, InputBound
 from proxy.models.charges import Estimate, Rule, bill
 from proxy.planner.plan import Plan
@@ -439,16 +439,24 @@ def test_a_body_that_is_not_understood_is_bounded_by_its_bytes(body: bytes) -> N
     assert Counting().bound(body, added=5) == InputBound(bare=len(body) + 5)
 
 
-@pytest.mark.parametrize(("counts", "least"), [(True, 32 << 10), (False, LARGE_BYTES)])
+@pytest.mark.parametrize(("counts", "least"), [(True, 32 << 10), (False, LARGE_BYTES - OBJECT_BYTES)])
 @pytest.mark.parametrize("is_large", [True, False])
 def test_much_that_is_new_is_bounded_beside_the_event_loop(counts: bool, least: int, is_large: bool) -> None:
     one = Counting()
     frame = len(chat("").removeprefix(b'{"messages": [').removesuffix(b"]}"))
     parsed = parse_body(chat("x" * (least - frame - (not is_large))))
-    taken_apart = [len(parsed.body)] if len(parsed.body) >= LARGE_BYTES else []
     for _ in range(2):
         one.bound(parsed, counts=counts)
-    assert one.aside.sizes == [*taken_apart, *([least] if is_large else []), *taken_apart]
+    assert one.aside.sizes == ([least] if is_large else [])
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_a_large_body_is_taken_apart_beside_the_event_loop(is_large: bool) -> None:
+    one, body = Counting(), chat("", temperature="x" * LARGE_BYTES)
+    body = body.replace(b"x", b"", len(body) - LARGE_BYTES + (not is_large))
+    for _ in range(2):
+        one.bound(body, counts=False)
+    assert one.aside.sizes.count(len(body)) == (2 if is_large else 0)
 
 
 @pytest.mark.parametrize(("count", "is_large"), [(100, False), (200, True)])
