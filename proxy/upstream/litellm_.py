@@ -10,6 +10,7 @@ and 529 become 400 and 500 in litellm), or the broken connection. So the chain i
 first. Behind the translator come the call and its answer as bytes.
 """
 
+import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -174,13 +175,16 @@ def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]
             continue
         status = status if isinstance(status, int) and shown else 502
         message = str(said.get("message") or getattr(cause, "message", "") or "the request was refused")
-        return UpstreamRejected(
+        refusal = UpstreamRejected(
             strip_secrets(_DECORATION.sub("", message).strip(), secrets),
             status=status,
             error_type=_text(said.get("type"), secrets) or type_of_status(status),
             code=_code(chain, said, secrets),
             param=_text(said.get("param"), secrets),
         )
+        # No answer of the provider says so: it may have answered what litellm could not read.
+        refusal.may_bill = status >= 500
+        return refusal
     return UpstreamError(f"litellm could not carry out the call ({type(chain[-1]).__name__})")
 
 
@@ -241,6 +245,8 @@ class LitellmUpstream:
                     return await _opened(response, errors)
                 return WholeAnswer(200, (_JSON, *_provider_headers(response)), render(response))
         except UpstreamRejected as error:
+            if error.may_bill and not call.stream:
+                raise
             return WholeAnswer(error.status, (_JSON, *error.headers.items()), error_body(error))
 
 
@@ -297,11 +303,17 @@ class StreamAnswer:
         """Server-sent events, ``[DONE]`` last. Raises ProxyError if the stream breaks."""
         chunk = self._first
         while chunk is not None:
-            yield event_of(render(chunk))
+            if not self._is_made_up(chunk):
+                yield event_of(render(chunk))
             with self._errors:
                 chunk = await anext(self._stream, None)
         if not self._closed:
             yield DONE
+
+    def _is_made_up(self, chunk: Any) -> bool:
+        """Whether litellm itself has counted the usage in a chunk of its own, because the provider reports none. Such a
+        count lacks what the model thought."""
+        return not chunk.choices and getattr(chunk, "usage", None) is not None and not self.usage_so_far()
 
     def usage_so_far(self) -> Mapping[str, object]:
         """The usage that the provider has reported so far. litellm holds it back until the last chunk, although
@@ -323,7 +335,10 @@ def render(response: Any) -> bytes:
         choice.setdefault("finish_reason", None)
         if isinstance(choice.get("message"), dict):
             choice["message"].setdefault("content", None)
-    return orjson.dumps(body, default=str)
+    try:
+        return orjson.dumps(body, default=str)
+    except TypeError:  # half of a surrogate pair, of which the next chunk may have the rest, or a very large number
+        return json.dumps(body, default=str).encode()
 
 
 def _provider_headers(response: object) -> Headers:

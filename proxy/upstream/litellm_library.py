@@ -124,6 +124,7 @@ class Library:
 def _import_litellm() -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    import httpx
     import litellm
 
     litellm.suppress_debug_info = True
@@ -139,9 +140,16 @@ def _import_litellm() -> Any:
     # Otherwise litellm cuts a model off that writes the same chunk a hundred times
     # (streaming_handler.raise_on_model_repetition).
     litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
+    for kind in (httpx.AsyncClient, httpx.Client):
+        kind.follow_redirects = property(_follows_redirects, lambda *_: None)  # type: ignore[assignment]
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
     return litellm
+
+
+def _follows_redirects(_client: object) -> bool:
+    """Whatever litellm wants: httpx would send the prompt, and most providers' keys, to wherever a provider points."""
+    return False
 
 
 def _mock_answers(litellm: Any) -> None:

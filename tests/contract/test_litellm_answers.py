@@ -84,6 +84,24 @@ async def test_without_include_usage_a_stream_has_no_usage_chunk(model: str) -> 
         assert not [chunk for chunk in chunks if chunk.get("usage") or not chunk["choices"]]
 
 
+async def test_a_usage_that_only_litellm_has_counted_is_left_out() -> None:
+    script = [one for one in openai_events("hel", "lo") if '"usage": {' not in one]
+    async with serving(events=script) as (fake, upstream):
+        request = {**HELLO, "stream": True, "stream_options": {"include_usage": True}}
+        chunks = events(await read(await upstream.open(call(GPT, fake.base, request))))
+        assert [chunk for chunk in chunks if chunk.get("usage")] == []
+        assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == "hello"
+
+
+@FAMILIES
+async def test_half_a_character_passes(model: str) -> None:
+    """Servers that count in units of UTF-16 cut an emoji in two."""
+    script = (anthropic_events if model == CLAUDE else openai_events)("a\ud83d", "\ude00b")
+    async with serving(events=script) as (fake, upstream):
+        chunks = events(await read(await upstream.open(call(model, fake.base, {**HELLO, "stream": True}))))
+        assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks) == "a\ud83d\ude00b"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_openais_usage_and_fields_are_kept(stream: bool) -> None:
     async with serving(headers={"x-ratelimit-remaining-tokens": "5"}) as (fake, upstream):

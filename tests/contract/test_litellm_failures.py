@@ -6,7 +6,7 @@ import json
 import pytest
 
 from proxy.engine.interfaces import Answer, TellsUsage
-from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
+from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.protocol.response.usage import Usage, usage_of
 from tests.contract.litellm_calls import (
     CLAUDE,
@@ -84,6 +84,26 @@ async def test_a_refusal_that_is_no_json_is_still_an_openai_error(model: str) ->
         answer = await upstream.open(call(model, fake.base, HELLO))
         error = json.loads(await read(answer))["error"]
         assert (answer.status, error["type"]) == (502, "server_error")
+
+
+UNREADABLE = {
+    "a page": "<html>log in</html>",
+    "a list": [1, 2],
+    "no choices": {"choices": None, "content": None},
+    "no message": {"id": "x", "choices": [{"index": 0, "message": None}], "content": [None]},
+    "half a token": {"id": "x", "choices": [], "content": [], "usage": {"prompt_tokens": 10.5, "input_tokens": {}}},
+}
+
+
+@pytest.mark.parametrize("said", UNREADABLE.values(), ids=UNREADABLE)
+@FAMILIES
+async def test_an_answer_that_litellm_cannot_read_may_be_billed(model: str, said: object) -> None:
+    async with serving(status=201, error=said) as (fake, upstream):
+        with pytest.raises(UpstreamError) as caught:
+            await upstream.open(call(model, fake.base, HELLO))
+        assert caught.value.status >= 500
+        assert caught.value.may_bill
+        assert len(fake.seen) == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -134,6 +134,8 @@ DEFENCES = (
     Defence("redirects are not followed", "aiohttp:ClientSession.request",
             lambda old: lambda self, *args, **more: old(self, *args, **{**more, "allow_redirects": True}),
             ["test_ssrf.py::test_a_redirect_is_passed_on_and_not_followed"]),
+    Defence("litellm follows no redirects", "proxy.upstream.litellm_library:_follows_redirects", always(True),
+            ["test_ssrf.py::test_litellm_follows_no_redirect"]),
     Defence("methods", "proxy.app.web.app:_METHODS", lambda old: (*old, "TRACE"),
             ["../unit/app/web/test_app.py"]),
     Defence("litellm's settings", "proxy.upstream.litellm_library:_SETTING", never,

@@ -192,6 +192,22 @@ def behind_litellm(litellm_imported: None) -> Iterator[World]:
         yield world
 
 
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("model", ["cheap", "claude"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_litellm_follows_no_redirect(behind_litellm: World, model: str, status: int, stream: bool) -> None:
+    """The prompt, and a key in a header of the provider's own, would go to the other host."""
+    world = behind_litellm
+    world.forget()
+    for provider in ("alpha", "beta"):
+        world.providers[provider].script = lambda _: Answer(status, {}, [("location", f"{canary(world)}/v1/stolen")])
+    reply = world.call("POST", CHAT, chat(model, stream=stream))
+    assert world.sent("canary") == []
+    assert len(world.sent()) == 1
+    assert reply.status == status
+    assert reply.header("location") is None
+
+
 @pytest.mark.parametrize("row", FIELDS.values(), ids=FIELDS)
 @pytest.mark.parametrize("model", ["cheap", "claude"])
 def test_no_field_becomes_a_setting_of_litellm(behind_litellm: World, model: str, row: dict[str, object]) -> None:

@@ -358,6 +358,11 @@ def test_a_stream_of_another_kind_tells_no_usage(stream: object) -> None:
     assert StreamAnswer(stream, None, ErrorMap(())).usage_so_far() == {}
 
 
+@for_every(["a\ud83d", 1 << 70, "word"])
+def test_all_that_json_holds_is_rendered(found: object) -> None:
+    assert json.loads(render(Model({"choices": [], "found": found}))) == {"choices": [], "found": found}
+
+
 def test_a_chunk_is_one_event() -> None:
     raw = event_of(render(Model({"choices": [{"delta": {"content": "a\n\nb"}}]})))
     assert raw.startswith(b"data: {")
