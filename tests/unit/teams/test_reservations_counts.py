@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, RateLimited
+from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, RateLimited, StoreError
 from proxy.kit.tasks import Aside
 from proxy.models import Deployment, RateLimit
 from proxy.models.charges import Rule
@@ -21,10 +21,10 @@ from proxy.protocol.request.demand import BillingKind, Demand
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Charge, Reserve
-from proxy.teams.estimates import PromptBounds
+from proxy.teams.estimates import Habits, PromptBounds
 from proxy.teams.reservations import DEFERRED_S
 from tests.examples import examples, for_every
-from tests.money import DOLLAR, MODEL, MOST, NOW, SIZE, TOTAL, budgeting, exchange, reserved, spent
+from tests.money import DOLLAR, MODEL, MOST, NOW, SIZE, TOTAL, Flaky, budgeting, exchange, reserved, spent
 
 EXACT, OTHER = MODEL, replace(MODEL, name="n", model="n")
 """A model whose tokenizer is known, and one whose tokenizer is not."""
@@ -359,3 +359,73 @@ async def test_an_exchange_that_was_not_sent_gives_back_once(tmp_path: Path) -> 
         assert one.store.calls.count("carry_out") == 1
         assert await one.store.balance("red", Charge("b:total:-:total", 0), NOW) is not None
         assert await spent(one) == (0, 0)
+
+
+# Further calls
+
+
+async def test_a_further_call_is_set_aside_beside_all_tokens_that_were_spent() -> None:
+    rules = (Rule("n", "the budget", "tokens", 1000), Rule("rate", "t", "tokens", 10**6, is_rate=True, window="minute"))
+    async with budgeting(*rules) as one:
+        asked = await reserved(one, exchange(SIZE))
+        for usage, held in ((Usage(10, 20), 110), (Usage(10, 15), 110), (Usage(300, 20), 400)):
+            assert await one.reservations.extend(asked, Settlement(usage, 5.0))
+            assert await spent(one, "b:n:-:total") == (0, held)
+        assert await spent(one, f"r:rate:-:minute:{NOW // 60:.0f}") == (0, SIZE // 4), "no rate counts it"
+        assert [ask.entry.cost for ask in asked.reservation.further] == [0, 0]
+        assert not await one.reservations.extend(asked, Settlement(Usage(900, 30), 5.0))
+        await one.settle(asked, Usage(7, 3))
+        assert await spent(one, "b:n:-:total") == (10, 0)
+
+
+async def test_a_further_call_that_is_refused_at_its_second_try_is_given_back_in_case_it_arrives() -> None:
+    class Late(Flaky):
+        lost: list[Reserve] = []
+        loses = False
+
+        async def reserve(self, ask: Reserve, now: float) -> Any:
+            if self.loses:
+                self.loses = False
+                self.lost.append(ask)
+                raise StoreError("nothing is heard")
+            return await super().reserve(ask, now)
+
+    store = Late()
+    async with budgeting(TOTAL, store=store) as one:
+        asked = await reserved(one, exchange(SIZE))
+        store.loses = True
+        assert not await one.reservations.extend(asked, Settlement(Usage(1, 0), 900.0))
+        (ask,) = store.lost
+        assert [(one.exchange_id, one.charges) for one in asked.reservation.further] == [(ask.exchange_id, ())]
+        await one.settle(asked, Usage(5, 0))
+        await store.set_spent("red", Charge("b:total:-:total", 0), NOW)
+        await store.reserve(ask, NOW)
+        assert await spent(one) == (0, 0)
+
+
+async def test_a_fallback_without_limits_of_its_own_is_called_without_asking() -> None:
+    async with budgeting(TOTAL) as one:
+        asked = await reserved(one, exchange(SIZE))
+        one.store.calls.clear()
+        await one.reservations.take_turn(asked, OTHER)
+        await one.reservations.take_turn(asked, MODEL)
+        assert (one.store.calls, asked.reservation.further) == ([], [])
+        assert not asked.reservation.passes_limits
+        one.reservations._estimates._habits.put("n", Habits(passes_limits=True))
+        await one.reservations.take_turn(asked, OTHER)
+        assert asked.reservation.passes_limits
+        await one.reservations.take_turn(asked, MODEL)
+        assert not asked.reservation.passes_limits
+
+
+async def test_a_fallback_with_a_budget_is_set_aside_where_nothing_was_asked_before() -> None:
+    async with budgeting() as one:
+        one.reservations.is_immediate = True
+        one.reservations._rules = Own(replace(TOTAL, hard=10**15))  # type: ignore[assignment]
+        asked = await reserved(one, exchange(SIZE))
+        assert asked.reservation.entry is None
+        await one.reservations.take_turn(asked, OTHER)
+        assert await spent(one) == (0, MOST)
+        (ask,) = asked.reservation.further
+        assert (ask.exchange_id, ask.team, ask.entry.model, ask.entry.cost) == (f"{asked.arrival.id}+1", "red", "n", 0)
+        assert (ask.entry.exchange_id, ask.entry.plain_tokens) == (ask.exchange_id, 0)
