@@ -95,8 +95,8 @@ def test_a_client_is_warned_where_more_than_the_soft_limit_will_probably_be_spen
     rule = replace(TOTAL, id="a b", soft=None if soft is None else soft * DOLLAR)
     for is_new in (True, False):
         at, reservation = desk(), held(rule)
-        told = at.alerts.tell(reservation, balances(spent, expected=expected), is_new=is_new)
-        asyncio.run(told)
+        told = balances(spent, expected=expected)
+        asyncio.run(at.alerts.tell(reservation, told, **{"is_new": True} if is_new else {}))
         is_told = warns and is_new
         assert reservation.notice == (f"a?b; spent=${spent}.00; soft=${soft}.00" if is_told else "")
         counted = at.alerts.metrics.registry.get_sample_value("stratiform_soft_limits_total", {"team": "red"})
@@ -151,6 +151,14 @@ async def test_a_notice_is_claimed_once_a_window_for_as_long_as_its_counter_is_k
     assert second.webhooks.kept == []
     await first.alerts.notify("e", "blue", booked(SOFT, NOTHING, NOW), Balance("a", 1, 0))
     assert first.webhooks.kept[-1][2]["team"] == "blue"
+
+
+async def test_the_notices_that_were_claimed_last_are_remembered() -> None:
+    at = desk()
+    for number in range(10_000):
+        at.alerts._claimed.put(("red", str(number)), True)
+    await at.alerts.notify("e", "red", booked(SOFT, NOTHING, NOW), Balance("a", 1, 0))
+    assert (len(at.alerts._claimed), ("red", "0") in at.alerts._claimed) == (10_000, False)
 
 
 def further(rule: Rule, amount: int) -> Booking:

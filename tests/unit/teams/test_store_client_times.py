@@ -2,6 +2,7 @@
 and every failure is counted under its name."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,12 +11,12 @@ import pytest
 
 from proxy.engine.interfaces import Fault
 from proxy.engine.telemetry.metrics import Metrics
-from proxy.kit.clock import Readings, SteadyClock
+from proxy.kit.clock import Departure, Readings, SteadyClock
 from proxy.kit.errors import StoreError
-from proxy.storage import BudgetRecord, Charge, Granted, Refused, TeamRecord
+from proxy.storage import Balance, BudgetRecord, Charge, Granted, Refused, TeamRecord
 from proxy.storage.sqlite import MemoryStore, Spool
 from proxy.teams.authentication import Declared, Directory
-from proxy.teams.store_client import Epochs, StoreClient, ask_time, faults
+from proxy.teams.store_client import Epochs, StoreClient, ask_time, faults, report_departure
 from tests.contract.store_calls import T, ask, balance, end, entry
 from tests.examples import for_every
 from tests.fake_time import in_virtual_time
@@ -101,6 +102,7 @@ def down_until(at_s: float) -> Matches:
 async def test_a_store_that_is_away_is_asked_twice_a_second_and_gets_all_when_it_is_back() -> None:
     store = Scripted()
     async with worker(store) as client:
+        assert (client.is_in_step, client.troubles) == (True, {})
         assert isinstance(await client.reserve(ask("runs", Charge("a", 5))), Granted)
         store.fails = down_until(2.2)
         store.calls.clear()
@@ -274,6 +276,7 @@ async def test_an_exchange_without_the_store_is_noted_where_that_outlives_the_pr
         store = Scripted()
         store.is_durable = is_durable  # type: ignore[misc]
         async with worker(store) as client:
+            assert await client.settle(end("y", Charge("b", 2))) == [Balance("b", 2, 0)]
             store.fails = down_until(1.0)
             await client.doubt("reserve")
             assert await client.intend(ask("x", Charge("a", 5, 1)))
@@ -318,7 +321,45 @@ async def test_a_store_that_cannot_be_closed_keeps_no_spool_open() -> None:
     assert (closed, errors(client)) == (["spool"], {"close": 1})
 
 
+@virtual
+async def test_nothing_goes_on_behind_the_end() -> None:
+    before = asyncio.all_tasks()
+    client = StoreClient(Scripted(), LoopClock(), Metrics())
+    await client.start()
+    assert len(asyncio.all_tasks() - before) == 2
+    await client.aclose()
+    assert asyncio.all_tasks() == before
+
+
 # Watching
+
+
+@for_every(
+    [
+        ((0, 0), (0, 0), []), ((0, 0), (90, 0), ["stepped by +90 s"]), ((90, 0), (90, 0), []),
+        ((90, 0), (-70, 0), ["stepped by -70 s"]), ((90, 0), (0, 0), ["the step of the clock is over"]),
+        ((0, 0), (0, 80), ["clock is +80 s off"]), ((0, 80), (0, 81), []), ((0, 81), (0, 0), ["agrees with the store"]),
+        ((90, 0), (0, -80), ["the step of the clock is over", "clock is -80 s off"]),
+        ((0, 80), (90, 0), ["stepped by +90 s", "agrees with the store"]),
+    ]
+)  # fmt: skip
+def test_each_change_of_the_clock_is_told_once(
+    before: tuple[float, float], after: tuple[float, float], told: Sequence[str]
+) -> None:
+    metrics, logged = Metrics(), list[logging.LogRecord]()
+    handler, log = logging.Handler(), logging.getLogger("stratiform.clock")
+    handler.emit = logged.append  # type: ignore[method-assign]
+    log.addHandler(handler)
+    try:
+        report_departure(metrics, Departure(*before), Departure(*after))
+    finally:
+        log.removeHandler(handler)
+    assert len(logged) == len(told)
+    assert all(words in record.getMessage() for words, record in zip(told, logged, strict=True))
+    read = metrics.registry.get_sample_value
+    assert read("stratiform_clock_steps_total") == any("stepped" in words for words in told)
+    assert read("stratiform_clock_held_back_seconds") == after[0]
+    assert read("stratiform_clock_off_store_seconds") == after[1]
 
 
 class OnTheWay(MemoryStore):
