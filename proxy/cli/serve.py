@@ -264,9 +264,8 @@ def log_to_stderr(level: str, log_format: str = "text") -> None:
     handler.setFormatter(JsonFormatter("%(message)s") if log_format == "json" else text)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("stratiform").setLevel(level.upper())
-    server_log = logging.getLogger("uvicorn.error")
-    server_log.addFilter(_is_news)
-    server_log.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    logging.getLogger("uvicorn.error").setLevel(level.upper())
     # This logger reports for each batch that a collector is away; proxy.engine.telemetry.spans reports it once.
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
     if level in ("debug", "error"):
@@ -302,11 +301,11 @@ def listen(host: str, port: int) -> socket.socket:
         family, *_, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(where[:2], family=family, backlog=_BACKLOG)
     except OSError as error:
-        why = f"cannot listen on {host}:{port}: {error.strerror}"
+        why = f"stratiform.host: cannot listen on host `{host}`, port {port}: {error.strerror}"
         if error.errno == errno.EADDRINUSE:
             with socket.create_server((where[0], 0), family=family) as other:
-                why = f"{host}:{port} is in use; `--port {other.getsockname()[1]}` is free"
-        raise ConfigError([f"stratiform.port: {why}"]) from error
+                why = f"stratiform.port: {host}:{port} is in use; `--port {other.getsockname()[1]}` is free"
+        raise ConfigError([why]) from error
 
 
 def address(listener: socket.socket) -> str:

@@ -489,8 +489,9 @@ async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: ob
     async with session.request(method, url, json=body, allow_redirects=False) as answer:
         content = await answer.json()
         if answer.status != 200:
-            error = content.get("error", content)  # an upstream's own error may be a text, or stand elsewhere
-            fail(f"the answer has status {answer.status}: {error['message'] if 'message' in {*error} else error}")
+            error = content.get("error", content)  # an upstream's own error may be a text, or have another name
+            said = error.get("message", error) if isinstance(error, dict) else error
+            fail(f"the answer has status {answer.status}: {said}")
         return content
 
 

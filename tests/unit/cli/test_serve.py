@@ -105,7 +105,10 @@ def test_the_command_line_wins_over_the_file(config: str) -> None:
     ("arguments", "message"),
     [
         (["--upstream", "localhost:1"], "--upstream: must be an http:// or https:// URL"),
-        (["--upstream", "http://x", "--host", "256.0.0.1"], "stratiform.port: cannot listen on 256.0.0.1:4000: "),
+        (
+            ["--upstream", "http://x", "--host", "256.0.0.1"],
+            "stratiform.host: cannot listen on host `256.0.0.1`, port 4000: ",
+        ),
         (["--upstream", "http://x", "--workers", "2"], "--workers: more than one worker needs a store that they share"),
         (["--config", "CONFIG", "--cache-profile", "vllm"], "--cache-profile: goes with --upstream; in a file"),
         (["--config", "/no/such/file.yaml"], "/no/such/file.yaml: cannot be read: No such file or directory"),
