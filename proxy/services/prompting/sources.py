@@ -114,7 +114,7 @@ def markdown_files(folder: Path) -> list[FileState]:
                 if len(found) > MOST_FILES:
                     raise PromptFileError(f"{folder}: the folder holds more than {MOST_FILES} prompts")
     except OSError as error:
-        raise PromptFileError(f"{folder}: the folder cannot be read ({type(error).__name__})") from error
+        raise PromptFileError(f"{folder}: the folder cannot be read ({error.strerror})") from error
     return sorted(found, key=lambda state: state.path.relative_to(folder).as_posix())
 
 
@@ -132,7 +132,7 @@ def read_file(path: Path) -> Prompt | None:
             raw = file.read(MOST_BYTES + 1)
         text = raw.decode("utf-8-sig")
     except OSError as error:
-        raise PromptFileError(f"{path}: the file cannot be read ({type(error).__name__})") from error
+        raise PromptFileError(f"{path}: the file cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise PromptFileError(f"{path}: the file is not UTF-8") from error
     if len(raw) > MOST_BYTES:

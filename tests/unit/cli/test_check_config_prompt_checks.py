@@ -159,7 +159,7 @@ def test_nothing_is_shown_where_nothing_is_configured(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({}, "FOLDER/mine: the folder cannot be read (FileNotFoundError)"),
+        ({}, "FOLDER/mine: the folder cannot be read (No such file or directory)"),
         (
             {"mine/a.md": "no front matter SECRET"},
             "FOLDER/mine/a.md: there is no front matter: the first line must be ---",

@@ -180,7 +180,7 @@ def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
         read_file(large)
     with pytest.raises(PromptFileError, match="binary.md: the file is not UTF-8"):
         read_file(binary)
-    with pytest.raises(PromptFileError, match=r"none.md: the file cannot be read \(FileNotFoundError\)"):
+    with pytest.raises(PromptFileError, match=r"none.md: the file cannot be read \(No such file or directory\)"):
         read_file(tmp_path / "none.md")
 
 
