@@ -4,7 +4,8 @@ Before anything is parsed, a body is searched for the names of members that refe
 name. If one has, the body is read whole: also members that occur twice, in upper or lower case, and with escapes. So
 every reader behind the proxy finds only what was found here. On paths whose form is known, members whose content is the
 client's own JSON (schemas of tools, arguments, metadata) are skipped, because for the provider nothing in them is a
-reference. On other paths nothing is skipped: the ``parameters`` of Vertex's ``:predict`` say where results are stored.
+reference. So the threads that Codex names in ``client_metadata`` are Codex's own. On other paths nothing is skipped:
+the ``parameters`` of Vertex's ``:predict`` say where results are stored.
 
 An address of a store (``gs://bucket/name``, ``s3://...``) is read with the rights of the operator's account, whatever
 the name of its member. So it refers to an object in every member that is searched, except the texts that a model reads.
@@ -72,7 +73,9 @@ _NAME = re.compile(rb'"[a-z_]{4,32}+"')
 _BEGINS_OBJECT = re.compile(rb'"[ \t\r\n]*+:[ \t\r\n]*+\{')
 _MOST_NAMES = 100_000
 _ITEM_NEEDLE = b'"id"'
-_OPAQUE = frozenset({"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "arguments"})
+_OPAQUE = frozenset(
+    {"parameters", "input_schema", "output_schema", "schema", "json_schema", "metadata", "client_metadata", "arguments"}
+)
 _TOOL_USES = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _ITEM_LISTS = frozenset({"input", "items"})
 # An item of these kinds is looked up by its id, unless it has its own content.

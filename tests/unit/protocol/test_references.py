@@ -93,6 +93,7 @@ def test_a_source_of_data_belongs_to_the_operator_unless_the_client_brings_crede
         b'{"tools": [{"input_schema": {"properties": {"file_id": {"type": "string"}, "a": {"file_ids": ["x"]}}}}]}',
         b'{"messages": [{"content": [{"type": "tool_use", "id": "t", "input": {"file_id": {"file_id": "x"}}}]}]}',
         b'{"metadata": {"file_id": "x"}, "container": {"type": "auto"}, "conversation": null}',
+        b'{"client_metadata": {"session_id": "x", "thread_id": "x", "turn_id": "y"}, "prompt_cache_key": "x"}',
         b'{"container": {"skills": [{"type": "anthropic", "skill_id": "pptx"}]}}',
     ],
 )
