@@ -124,13 +124,18 @@ _CHOICE = re.compile(
     + r"|(?:^|(?<!user)[_.:-])(?:engine|deployment|adapter|lora|variant|llm)s?(?:[_-]?(?:id|name)s?)?$|^agent[_-]?id$"
 )
 _BYTES = (*(word.encode() for word in _WORDS), b"\\u")
-# Members that a client defines for the model to fill in: a function may well have a parameter named "model".
+# Members that a client defines for the model to fill in, and that say how it is called: a function may well have a
+# parameter named "model".
 _FUNCTION_MEMBERS = frozenset(
     {
         "type", "function", "name", "description", "input_schema", "parameters", "strict", "cache_control",
-        "functionDeclarations", "function_declarations",
+        "functionDeclarations", "function_declarations", "allowed_callers", "defer_loading", "eager_input_streaming",
+        "format", "input_examples", "output_schema",
     }
 )  # fmt: skip
+# A group of functions, as Codex sends it: https://platform.openai.com/docs/api-reference/responses/create.
+_GROUP = b'"namespace"'
+_GROUP_MEMBERS = frozenset({"type", "name", "description", "tools"})
 _FUNCTION = Raw(b'"function"')
 _FUNCTIONS = (b'"function"', b'"custom"')
 _MOST_NAMES_BYTES = 64 << 10
@@ -185,8 +190,17 @@ def names_of(raw: bytes) -> Sequence[str]:
 
 
 def is_plain_function(tool: Raw) -> bool:
-    """Whether the tool is only a function in one of the usual forms, so that it need not be read."""
-    if (members := small_object(tool)) is None or not members.keys() <= _FUNCTION_MEMBERS:
+    """Whether the tool is only a function in one of the usual forms, or a group of such functions, so that it need not
+    be read. Raises Unreadable."""
+    if (members := small_object(tool)) is None or bytes(members.get("type", _FUNCTION)) != _GROUP:
+        return _is_function(members)
+    return members.keys() <= _GROUP_MEMBERS and all(
+        _is_function(small_object(inner)) for inner in elements(members.get("tools", b"[]"))
+    )
+
+
+def _is_function(members: Mapping[str, Raw] | None) -> bool:
+    if members is None or not members.keys() <= _FUNCTION_MEMBERS:
         return False
     return bytes(members.get("type", _FUNCTION)) in _FUNCTIONS
 
@@ -216,7 +230,8 @@ _CHANGING = re.compile("override|^x-http-method$|^x-portkey-(?:config|provider|v
 _OWN_HEADERS = "x-stratiform-"
 MODEL_HEADER = "x-stratiform-model"
 """The header with the model whose deployment serves a request that names no model, such as one for a file."""
-_TOOL_CHANGES = ("tool-changes", "inline-tools")
+# With this beta of Anthropic's a message may define a tool. Other changes of tools name those of the request.
+_INLINE_TOOLS = "inline-tools"
 _MOST_MODELS = 32
 _MOST_BYTES = 1 << 20
 _SHOWN_CHARS = 64
@@ -382,8 +397,8 @@ def _read_headers(headers: Headers, found: _Found) -> None:
                 found.unread.append("its content type names a character set other than UTF-8")
         elif not name.startswith(_OWN_HEADERS) and (speaks_of_models(name) or _CHANGING.search(name)):
             found.unread.append(f"the header '{name}' may choose a model, or another method")
-        elif name == "anthropic-beta" and any(change in value.lower() for change in _TOOL_CHANGES):
-            found.unread.append("tools that change within the messages are not read")
+        elif name == "anthropic-beta" and _INLINE_TOOLS in value.lower():
+            found.unread.append("tools that are defined within the messages are not read")
     if len(kinds) > 1:
         found.unread.append("it has several content types")
 

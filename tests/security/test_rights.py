@@ -141,6 +141,11 @@ ROWS = [
         listed=True, budget=True),
     Row("a tool of Anthropic's with a parameter 'model'", chat(tools=[{"name": "f", "input_schema": {
         "type": "object", "properties": {"model": {"enum": ["dear"]}}}}]), "/v1/messages", listed=True, budget=True),
+    Row("a group of functions with a parameter 'model'", chat(tools=[{"type": "namespace", "name": "agents", "tools": [
+        {"type": "function", "name": "f", "parameters": {"properties": {"model": {"enum": ["dear"]}}}}]}]),
+        "/v1/responses", listed=True, budget=True),
+    Row("a group of tools with a model of its own", chat(tools=[{"type": "namespace", "name": "agents", "tools": [
+        {"type": "x", "model": "dear"}]}]), "/v1/responses"),
     Row("metadata with a model", chat(metadata={"model": "dear"}), listed=True, budget=True),
     Row("a schema with a model", chat(response_format={"type": "json_schema", "json_schema": {
         "name": "x", "schema": {"properties": {"model": {"type": "string"}}}}}), listed=True, budget=True),
@@ -286,10 +291,9 @@ ROWS = [
     Row("GET with a body", chat(), "/v1/completions", method="GET"),
     Row("PUT", chat(), "/v1/completions", method="PUT"),
     Row("a header with a method", chat(), headers={"x-http-method-override": "PUT"}),
-    *[
-        Row(f"tools within the messages by the beta {beta}", chat(), "/v1/messages", {"anthropic-beta": f"a,{beta}"})
-        for beta in ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15")
-    ],
+    Row("tools within the messages", chat(), "/v1/messages", {"anthropic-beta": "a,inline-tools-2026-09-15"}),
+    Row("tools of the request that come and go", chat(tools=[{"name": "f", "input_schema": {}, "defer_loading": True}]),
+        "/v1/messages", {"anthropic-beta": "a,mid-conversation-tool-changes-2026-07-01"}, listed=True, budget=True),
     Row("a header with a model", chat(), headers={"helicone-model-override": "dear"}),
     *[
         Row(f"a header with {name}", chat(), headers={f"x-{name.replace('::', '-')}": "dear"})

@@ -9,6 +9,9 @@ from proxy.protocol.account import read_path
 from tests.examples import for_every
 from tests.growth import assert_linear
 
+FORM = {"type": "object", "properties": {"model": {"type": "string"}}}
+ASKING = {"name": "f", "parameters": FORM, "defer_loading": True, "allowed_callers": ["direct"]}
+
 
 def reach(path: str = "/chat/completions", query: str = "", method: str = "POST", **members: object) -> Reach:
     raw = {name: json.dumps(value).encode() for name, value in members.items()}
@@ -25,6 +28,9 @@ def reach(path: str = "/chat/completions", query: str = "", method: str = "POST"
         ({"model": "a", "messages": [{"model": "b"}], "metadata": {"model": "c"}}, ("a",)),
         ({"model": "a", "fallback": None, "use_fallback": True, "model_version": 3}, ("a",)),
         ({"model": "a", "provider": {"allow_fallbacks": False, "order": ["model"]}}, ("a",)),
+        ({"model": "a", "tools": [{**ASKING, "type": "function", "strict": False, "output_schema": FORM}]}, ("a",)),
+        ({"model": "a", "tools": [{"type": "namespace", "name": "n", "description": "", "tools": [ASKING]}]}, ("a",)),
+        ({"model": "a", "tools": [{"name": "f", "input_schema": FORM, "input_examples": [{"model": "x"}]}]}, ("a",)),
         ({"model": "a", "tools": [{"functionDeclarations": [{"parameters": {"model": {"type": "x"}}}]}]}, ("a",)),
     ]
 )
@@ -90,6 +96,10 @@ def test_what_a_path_reaches_is_known_or_not(path: str) -> None:
         {"tools": [{"type": "x", "model": "b"}]},
         {"tools": [{"type": "function", "function": {}, "model": ["b"]}]},
         {"tools": [{"type": "x", "inner": [{"fallbacks": {"b": 1}}]}]},
+        {"tools": [{"type": "namespace", "tools": [ASKING], "model": "b"}]},
+        {"tools": [{"type": "namespace", "tools": [{**ASKING, "model": "b"}]}]},
+        {"tools": [{"type": "namespace", "tools": [{"type": "namespace", "tools": [ASKING]}]}]},
+        {"tools": [{"type": "namespace", "tools": {"model": "b"}}]},
         {"tools": {"model": "b"}},
         {"plugins": [{"id": "web", "judge_model": "b"}]},
         {"route": "fallback"},
