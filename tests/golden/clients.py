@@ -39,7 +39,16 @@ RHYTHMS = (
 )  # fmt: skip
 MEMORIES = (512 << 20, 512 << 20, 512 << 20, 2 << 20, 600_000)
 FEW_BYTES = (150_000, 300_000, 600_000, 1_200_000)
+# The files of an editor's chat, with the topics that they are about.
+FILES = {
+    "src/order.py": "taxes", "src/invoice.py": "taxes, letters", "src/letter.py": "letters",
+    "src/stock.py": "archives, letters", "src/price.py": "archives",
+}  # fmt: skip
 TOPICS = ("taxes", "letters", "archives")
+QUESTIONS = (
+    "Change {}.", "Change {}.", "And now?", "What of taxes and letters?", "What of archives, in letters of {}?",
+    " ".join(f"quoted{chr(97 + at // 26)}{chr(97 + at % 26)}" for at in range(70)) + " and archives, and taxes?",
+)  # fmt: skip
 MODELS = ("claude-opus-4-5", "claude-haiku-4-5")
 
 
@@ -150,13 +159,14 @@ def _begins(sample: Callable[[], Sample], count: int) -> list[Body]:
 
 def _edits_files(_: int, chance: Random) -> Iterator[Body]:
     """An editor's chat in aider's form: files that may be edited, files that are shown, and a map of the others. A
-    question names a file, and its answer edits it or another one."""
-    editions = {f"src/{name}.py": 0 for name in ("order", "invoice", "letter", "stock", "price")}
+    question names a file or a topic, and its answer edits this file or another one."""
+    editions = dict.fromkeys(FILES, 0)
     turns: list[Body] = []
     fence = ("```", "```")
     for number in range(14):
         files = [
-            File(name, lines(8 + 7 * at, name) + f"edition {one}\n") for at, (name, one) in enumerate(editions.items())
+            File(name, lines(8 + 7 * at, name) + f"about {FILES[name]}, edition {one}\n")
+            for at, (name, one) in enumerate(editions.items())
         ]
         editable = files[: chance.choice((3, 3, 3, 4))]
         if chance.random() < 0.15:
@@ -167,13 +177,9 @@ def _edits_files(_: int, chance: Random) -> Iterator[Body]:
             user(file_text(editable, fence=fence)), assistant(EDITABLE_ACK),
         ]  # fmt: skip
         named = chance.choice(list(editions))
-        question = user(chance.choice((f"Change {named}.", f"What of {chance.choice(TOPICS)} and taxes?", "And now?")))
-        yield chat(
-            system(f"You edit files between {fence[0]} and {fence[1]}.\n" + lines(9, "rule")),
-            *turns,
-            *context,
-            question,
-        )
+        question = user(chance.choice(QUESTIONS).format(named))
+        rules = system(f"You edit files between {fence[0]} and {fence[1]}.\n" + lines(9, "rule"))
+        yield chat(rules, *turns, *context, question)
         edited = named if chance.random() < 0.6 else chance.choice(list(editions))
         turns += [question, assistant(f"{edited}\n{fence[0]}\nline {number}\n{fence[1]}\n")]
         editions[edited] += chance.random() < 0.7
@@ -281,7 +287,9 @@ def _retrieves(bodies: list[Body], chance: Random) -> Iterator[Body]:
         if chance.random() < 0.2:
             chance.shuffle(kept)
         texts = "".join(
-            f'<document id="{one}">\n' + f"Fact {one} of the shop, told at length. " * (3 + one) + "\n</document>\n"
+            f'<document id="{one}">\n'
+            + f"Fact {one} of {TOPICS[one % 3]} of the shop. " * (3 + one)
+            + "\n</document>\n"
             for one in dict.fromkeys(kept)
         )
         text = f"You answer from documents.\n{texts}Say which document you used.\n"

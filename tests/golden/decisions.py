@@ -92,7 +92,7 @@ class Decisions:
         """The request meets its fate, and its usage is reported."""
         if one.fate in ("refused", "barred"):
             planner.refused(plan)
-        _, names = planner.on_accepted(plan, self._now + 1)
+        scope, names = planner.on_accepted(plan, self._now + 1)
         if one.fate == "empty":
             planner.refused(plan)
             planner.on_accepted(plan, self._now + 2)
@@ -109,7 +109,9 @@ class Decisions:
         self.results.append(result)
         self._note("decided", result, inventory_of(in_flight) if in_flight is not None else None)
         self._keep_alive(planner, plan)
-        self._store.update(planner.export_state(plan)[1])
+        left_for, blobs = planner.export_state(plan)
+        self._store.update(blobs)
+        self._note("learnt", scope, len(names), left_for)
         self._see_wire(plan, usage)
 
     def _keep_alive(self, planner: TierPlanner, plan: Plan) -> None:

@@ -9,7 +9,7 @@ from proxy.protocol.response.usage import Usage
 
 FAULTS = (
     "none", "none", "silent", "counts more", "forgets early", "loses some", "ignores markers", "has a larger minimum",
-    "shortens lives", "holds more", "moves notices", "estimated", "counts less",
+    "shortens lives", "holds more", "moves notices", "estimated", "counts less", "loses some",
 )  # fmt: skip
 _KEPT_S = 120
 
