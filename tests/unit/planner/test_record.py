@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.value import digest
-from proxy.planner.record import TURN, PromptPiece, PromptRecord, shared_front, spread, wire_record
+from proxy.planner.record import TURN, PromptPiece, PromptRecord, is_continuation, shared_front, spread, wire_record
 from proxy.protocol.providers import ANTHROPIC, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
@@ -88,3 +88,27 @@ def test_the_tokens_of_a_text_go_to_its_parts_by_their_lengths(tokens: int, leng
     total = max(1, sum(lengths))
     for count in range(len(lengths) + 1):
         assert sum(shares[:count]) == tokens * sum(lengths[:count]) // total
+
+
+def test_an_item_without_a_role_belongs_to_the_speaker_of_its_type() -> None:
+    """As items of the Responses API, and as parts of a message. A part of another type belongs to its message."""
+    spoken = {
+        "assistant": ("function_call", "custom_tool_call", "reasoning", "tool_use"),
+        "tool": ("function_call_output", "custom_tool_call_output", "local_shell_call_output", "tool_result"),
+        "user": ("input_image", "item_reference"),
+    }
+    expected = [(TURN, speaker) for speaker, types in spoken.items() for _ in types]
+    items = [{"type": one, "id": one} for types in spoken.values() for one in types]
+    for body in ({"input": items}, {"messages": [{"role": "user", "content": items}]}):
+        assert list(wire_record(body, bytes_over_four, at=0.0).named()) == expected
+
+
+def test_the_conversation_is_kept_by_the_provider_where_a_request_names_what_it_continues() -> None:
+    bodies = ({"previous_response_id": "r1"}, {"thread": {"type": "continue"}}, {"thread": {"type": "new"}}, {})
+    assert [is_continuation(body) for body in bodies] == [True, True, False, False]
+
+
+def test_a_tool_is_named_by_its_function_or_its_type() -> None:
+    tools = [{"function": {"name": "a"}}, {"name": "b"}, {"type": "web_search"}, {}, "odd"]
+    record = wire_record({"tools": tools, "messages": []}, bytes_over_four, at=0.0)
+    assert [key for _, key in record.named()] == ["a", "b", "web_search", "tool", "tool"]

@@ -335,3 +335,12 @@ def test_what_is_stored_tells_where_system_messages_are_put_however_unevenly_tok
     is_apart = turns * total / everything > 2 * tolerance(reported, page)
     is_long = everything * total >= everything * page.min_tokens or reported.read + reported.write
     assert observations.profile(page, 100.0).hoists_system is (hoists if is_apart and is_long else is_believed)
+
+
+@given(st.lists(st.booleans(), max_size=6))
+def test_keys_are_given_up_after_two_refusals_unless_one_was_ever_accepted(answers: list[bool]) -> None:
+    observations = ProviderObservations()
+    for number, is_accepted in enumerate(answers, 1):
+        observations.key_was(accepted=is_accepted)
+        seen = answers[:number]
+        assert observations.takes_keys is (any(seen) or len(seen) < 2)
