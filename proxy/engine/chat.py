@@ -235,7 +235,7 @@ class ChatRequests:
         # Some upstreams accept live panels only with a declared tool.
         has_panels = chat.assembled is not None and chat.assembled.dialogue.has_panels
         is_free = mode is Mode.PASSTHROUGH and not has_panels and not chat.composed.inset
-        if is_free and not may_be_signed(body):
+        if is_free and not await self._may_be_signed(body):
             sent = await self._untouched(chat, deployment)
             plan = Plan(sent, sent, mode, Reason.PASSTHROUGH_MODE)
         elif parsed is None:
@@ -260,7 +260,7 @@ class ChatRequests:
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
         edits = {**edits, **plan.edits}
-        if _may_edit_front(chat, plan, edits) and may_be_signed(body):
+        if _may_edit_front(chat, plan, edits) and await self._may_be_signed(body):
             edits[Edit.SIGNED_FRONT] = 1
         plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, exchange.planned.was_retried, assembled=assembled)
@@ -269,6 +269,9 @@ class ChatRequests:
         size, most = len(plan.original if read is None else read.body), max(len(plan.body), len(plan.original))
         exchange.sent = ((plan.original if read is None else read, max(0, most - size)),)
         return plan
+
+    async def _may_be_signed(self, body: bytes) -> bool:
+        return await self._ports.aside.run_large(len(body), may_be_signed, body)
 
     async def _untouched(self, chat: "_Chat", deployment: Deployment) -> bytes:
         return await self._ports.aside.run_large(len(chat.head.body), untouched, chat.head, deployment.model)

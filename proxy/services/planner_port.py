@@ -38,6 +38,7 @@ from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.models import Deployment
+from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.planner import TierPlanner
 from proxy.planner.record import VERSION, Fingerprint, line_of
@@ -179,7 +180,7 @@ class Planning:
         if arranged.fallback is arranged.body:
             return arranged.concluded(plan, mode)
         flat = request.parsed if arranged.fallback is chat.body else await self._parsed(arranged.fallback)
-        original = self.pure.read(flat, route, Mode.OBSERVE, now).original
+        original = (await self._read(flat, route, Mode.OBSERVE, now)).original
         if plan.reason is Reason.BARRED:
             return replace(arranged.concluded(plan, mode), body=original, original=original, reason=Reason.BARRED)
         return replace(arranged.concluded(plan, mode), original=original)
@@ -188,10 +189,13 @@ class Planning:
         """The parsed body. A large body is parsed beside the event loop."""
         return await self._aside.run_large(len(body), self.parse, body)
 
-    async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float, *, has_body: bool = True) -> Plan:
+    async def _read(self, parsed: ParsedBody, route: Route, mode: Mode, now: float) -> IncomingChat | Plan:
         with suppress_and_log("planner.read_ahead"):
             await read_ahead(self.pure.reader, self._aside, parsed)
-        incoming = self.pure.read(parsed, route, mode, now)
+        return self.pure.read(parsed, route, mode, now)
+
+    async def _plan(self, parsed: ParsedBody, route: Route, mode: Mode, now: float, *, has_body: bool = True) -> Plan:
+        incoming = await self._read(parsed, route, mode, now)
         if isinstance(incoming, Plan):
             return incoming
         lookup = None

@@ -247,12 +247,16 @@ def test_what_cannot_be_read_is_found_out_once_and_passes_whole() -> None:
 # What looks at a whole body, or at as much of it as there is.
 STEPS = (
     "proxy.engine.chat:head_of", "proxy.engine.chat:unambiguous", "proxy.engine.chat:untouched",
+    "proxy.engine.chat:may_be_signed",
     "proxy.engine.intake:reach_of_request", "proxy.engine.intake:demand_of", "proxy.engine.intake:session_key",
     "proxy.engine.raw_requests:raw_call", "proxy.engine.raw_requests:unambiguous",
     "proxy.engine.custody:references_in", "proxy.protocol.request.reader:parse_members",
 )  # fmt: skip
-SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1)
-"""Two deployments of one model: requests of a session go where the ones before them went."""
+SPREAD = CONFIG.replace("model_name: dear", "model_name: cheap", 1).replace(
+    "transport: http", "transport: http, cache_profile: anthropic"
+)
+"""Two deployments of one model: requests of a session go where the ones before them went. The model has a cache: panels
+that change are moved."""
 _SIZE = LARGE_BYTES + 200 * KIB
 LARGE = {
     "chat": json.dumps(chat(text="a" * _SIZE)).encode(),
@@ -281,6 +285,21 @@ def test_no_step_looks_at_a_large_body_on_the_event_loop(
     # What a request costs is read from a few of its members, however large the others are.
     assert [one for one in on_the_loop(seen) if not one.startswith("demand_of")] == []
     assert {one.partition(" ")[0] for one in seen} >= {"unambiguous", "references_in", "session_key"}
+
+
+def test_no_step_reads_a_large_conversation_with_panels_on_the_event_loop(
+    spread: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = watched(monkeypatch, *STEPS, "proxy.protocol.request:elements")
+    each = "word " * 2_000
+    talk = [{"role": role, "content": each} for _ in range(_SIZE // len(each) // 2) for role in ("user", "assistant")]
+    for turn in range(2):  # the second request has lost its oldest messages, and a panel has moved
+        panels = [{"id": "a", "content": f"{turn}"}, {"id": "b", "content": "y"}]
+        messages = [*talk[2 * turn :], {"role": "user", "content": "hi"}]
+        body = {"model": "cheap", "messages": messages, "stratiform": {"panels": panels}}
+        assert spread.call("POST", "/v1/chat/completions", body, key="team-a").status == 200
+    assert {one.partition(" ")[0] for one in seen} >= {"elements", "may_be_signed"}
+    assert [one for one in on_the_loop(seen) if not one.startswith("demand_of")] == []
 
 
 @pytest.mark.parametrize(

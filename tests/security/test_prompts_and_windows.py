@@ -472,6 +472,15 @@ def test_a_large_section_is_read_taken_out_and_written_beside_the_event_loop(
     assert on_the_loop(seen) == []
 
 
+def test_the_beginning_of_a_large_conversation_is_found_beside_the_event_loop(
+    guarded: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = watched(monkeypatch, "proxy.protocol.request:elements")
+    assert guarded.call("POST", CHAT, chat("cheap", text="word " * 120_000)).status == 200
+    assert seen
+    assert on_the_loop(seen) == []
+
+
 def test_patterns_of_a_client_are_tried_beside_the_event_loop(guarded: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = watched(monkeypatch, "proxy.services.prompting:assemble")
     conditions = [{"field": "mission.goal", "operator": "matches", "value": "(a|b){1,20}c"}]

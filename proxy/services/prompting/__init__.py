@@ -254,8 +254,8 @@ class PromptComposer:
         if request.keeps_state:
             # A conversation is known by the name that its client gives it, or else by its beginning.
             hint = request.principal.session_hint.encode("utf-8", "surrogatepass")
-            first = (bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(request.parsed.raws(), 2))
-            opening = digest(b"hint", hint) if hint else digest(b"opening", *first)
+            size = len(request.parsed.body)
+            opening = digest(b"hint", hint) if hint else await self._aside.run_large(size, _opening, request.parsed)
             seen = self._steadiness.seen(request.principal.scope, opening, composition)
             if seen.changed:
                 own = {prompt.id for prompt in snapshot.prompts} - {extra.id for extra in terms.extras}
@@ -336,6 +336,11 @@ class PromptComposer:
                 code="prompt_invalid",
             ) from error
         raise PromptInvalid("the operator's prompts cannot be composed for this request") from error
+
+
+def _opening(parsed: ParsedBody) -> bytes:
+    first = (bytes(memoryview(raw)[:_OPENING_BYTES]) for raw in islice(parsed.raws(), 2))
+    return digest(b"opening", *first)
 
 
 def _written(parsed: ParsedBody, system: str, inset: Inset, *, has_parts: bool) -> tuple[bytes | None, Inset]:
