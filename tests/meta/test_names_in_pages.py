@@ -1,15 +1,16 @@
-"""What a page names exists: settings, metrics, headers, errors, reasons, files, and bounds of commands."""
+"""What a page names exists: settings, metrics, headers, errors, reasons, files, commands and their bounds."""
 
 import re
 from pathlib import PurePosixPath
 
 from proxy.app.settings.schema import ConfigFile
+from proxy.cli import COMMANDS
 from proxy.kit import errors
 from proxy.kit.modes import Reason
 from tests.documents import ROOT, Page, pages
 from tests.examples import for_every
 from tests.meta.test_metrics_documented import NAME, documented_name, in_the_code
-from tests.meta.test_names_users_hold import PROXY, settings, texts
+from tests.meta.test_names_users_hold import PROXY, commands, settings, texts
 from tests.mutation.__main__ import LEAST_KILLED
 
 # The log of changes names what there was.
@@ -18,6 +19,7 @@ SETTINGS = {line.split()[1].rstrip(":") for line in settings(ConfigFile)}
 ERRORS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.ProxyError)]
 STATUSES = {kind.code: kind.status for kind in ERRORS}
 TEXTS = texts(PROXY)
+LINES = list(commands())
 HEADERS = {name for text in TEXTS for name in re.findall(r"x-stratiform-[a-z-]*[a-z]", text)}
 # Names that look like ours and are others': an entry point, a member of an answer, a metric that the cluster makes.
 OTHERS = {"stratiform.fragments", "stratiform.token_usage", "stratiform_requests_per_second"}
@@ -57,6 +59,19 @@ def test_every_reason_in_an_example_exists(page: Page) -> None:
 def test_a_link_that_is_called_like_a_file_leads_to_this_file(page: Page) -> None:
     for called, link in re.findall(r"\[`([\w./*-]+\.(?:py|md|yaml|json))`\]\(([^)#]+)\)", page.text):
         assert PurePosixPath(link).name == PurePosixPath(called).name, called
+
+
+@for_every(PAGES)
+def test_commands_within_a_text_exist_with_their_options(page: Page) -> None:
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```", "", page.text, flags=re.DOTALL | re.MULTILINE))
+    for code in inline:
+        if called := re.match(r"(?:pytest(?: -s)?|python -m) (tests[\w./]+|tests)", code):
+            path = ROOT / called[1].replace(".", "/") if code.startswith("python") else ROOT / called[1]
+            assert path.exists() or path.with_suffix(".py").exists(), code
+        elif words := re.match(r"stratiform ([a-z][a-z-]+)(.*)", code):
+            assert words[1] in COMMANDS, code
+            given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", words[2]))
+            assert given <= {line.split()[-1] for line in LINES if line.startswith(f"option {words[1]} ")}, code
 
 
 def test_pages_say_how_many_changes_the_tests_must_notice() -> None:
