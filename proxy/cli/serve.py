@@ -491,7 +491,7 @@ async def serve(
     where, mode, store = address(listener), settings.stratiform.mode, settings.store_name
     _log.info("stratiform %s: %s/v1, mode %s, store %s", __version__, where, mode, store)
     if settings.upstream:
-        _log.info("%s: cache profile %s", settings.upstream, factories.upstream_profile(settings))
+        _log.info("%s: cache profile %s", without_keys(settings.upstream), factories.upstream_profile(settings))
 
     def end_in_order(lifeline: socket.socket) -> None:
         # The parent process is gone: nothing else would restart this worker or end it.

@@ -133,8 +133,8 @@ def test_a_number_out_of_bounds_is_wrong_usage(
 
 
 @pytest.mark.slow
-def test_the_start_says_whose_cache_rules_hold() -> None:
-    with serving("--upstream", "http://127.0.0.1:9/v1", "--cache-profile", "vllm") as (_, process):
+def test_the_start_says_whose_cache_rules_hold_and_no_password() -> None:
+    with serving("--upstream", "http://user:secret@127.0.0.1:9/v1", "--cache-profile", "vllm") as (_, process):
         assert process.stderr is not None
         assert "http://127.0.0.1:9/v1: cache profile vllm" in process.stderr.readline()
 
