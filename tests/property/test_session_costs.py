@@ -4,7 +4,10 @@ The sessions are drawn at random: those of which no byte ever changes (``tests.a
 changes in any place (``tests.changing``).
 """
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import Phase, example, given, settings
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from proxy.kit.modes import Mode
 from proxy.protocol.providers import ANTHROPIC, PROFILES, Family
-from tests.append_only import Sent, append_only, by_itself, singles, unkept, with_pauses
+from tests.append_only import Message, Sent, append_only, by_itself, singles, unkept, with_pauses
 from tests.changing import changing
 from tests.client_marks import marked_by_client
 from tests.economics.measure import encode
@@ -109,6 +112,34 @@ def test_no_session_is_dearer_than_with_the_markers_of_its_client(
     make: Callable[[int], list[Sent]], most: float, seed: int, mode: Mode
 ) -> None:
     assert excess_over_own(marked_by_client(make(seed), seed), mode) <= most
+
+
+def written_otherwise(sent: Sequence[Sent], chance: Random) -> list[Sent]:
+    """The same requests; each message is written in a way that says the same, and in another one each time."""
+    return [replace(one, body=json.dumps(_otherwise(json.loads(one.body), chance)).encode()) for one in sent]
+
+
+def _otherwise(body: Message, chance: Random) -> Message:
+    for message in body["messages"]:
+        content = message.get("content")
+        if message["role"] != "tool" and content and isinstance(content, str) and chance.random() < 0.5:
+            message["content"] = [{"type": "text", "text": content}]
+        if chance.random() < 0.3:
+            message[chance.choice(["refusal", "name", "annotations", "audio"])] = chance.choice([None, [], ""])
+    body["messages"] = [dict(chance.sample(list(one.items()), len(one))) for one in body["messages"]]
+    return body
+
+
+@pytest.mark.parametrize("make", [append_only, changing])
+@settings(max_examples=examples(40, least=3), phases=without_shrinking, deadline=None)
+@given(seed=seeds)
+def test_a_session_costs_hardly_more_where_its_client_writes_the_same_in_other_ways(
+    make: Callable[[int], list[Sent]], seed: int
+) -> None:
+    sent = make(seed)
+    most = max(encode()(one.body.decode()) for one in sent)
+    otherwise = cost_of_ours(written_otherwise(sent, Random(seed)), ANTHROPIC)
+    assert otherwise <= TOLERANCE * cost_of_ours(sent, ANTHROPIC) + ALLOWANCE * most
 
 
 @pytest.mark.slow

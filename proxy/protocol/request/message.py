@@ -269,12 +269,11 @@ class MessageReader:
         positions = (*content.parts, *calls)
         if role not in _MARKED_ROLES:
             positions = tuple([replace(part, markable=False) for part in positions])
-        rest = [named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE]
+        rest = _rest(members)
         own = turn = fixed = digest(role.encode(), *[p.digest for p in positions], *rest)
         if content.text is not None and content.recognition is not None:
             turn, fixed = _identities(role, own, content.text, content.recognition)
-        if rest:
-            positions = _with_rest(positions, members)
+        positions = _with_rest(positions, rest)
         answers = answered_calls(raw, members) if members else ()
         has_results = role in RESULT_ROLES or bool(answers)
         return Message(
@@ -509,20 +508,24 @@ PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
 
 
-def _with_rest(positions: tuple[Part, ...], members: Members) -> tuple[Part, ...]:
-    """A provider also renders a message's name, thinking and tool_call_id. So these members change the digest of the
-    first position. Members without a value count as missing (SDKs write ``"refusal": null`` into the messages that they
-    send back)."""
-    said = [named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING]
-    if not said or not positions:
+def _rest(members: Members) -> list[bytes]:
+    """The members of a message that a provider also renders: its name, thinking, tool_call_id. Their order says
+    nothing. Members without a value count as missing: SDKs write ``"refusal": null`` into an answer that they send
+    back, and a client that has stored the answer may leave it out."""
+    return sorted([named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING])
+
+
+def _with_rest(positions: tuple[Part, ...], rest: Sequence[bytes]) -> tuple[Part, ...]:
+    """The positions of a message whose other members change the digest of the first one."""
+    if not rest or not positions:
         return positions
-    return (replace(positions[0], digest=digest(positions[0].digest, *said)), *positions[1:])
+    return (replace(positions[0], digest=digest(positions[0].digest, *rest)), *positions[1:])
 
 
 def beside(message: Message, first: Part) -> Part:
     """The first position of a message that is written with another text: ``first``, combined with the other members of
     the message."""
-    return _with_rest((first,), members_of(message.raw))[0]
+    return _with_rest((first,), _rest(members_of(message.raw)))[0]
 
 
 _NOTHING = (b"null", b"[]", b'""')
