@@ -91,9 +91,6 @@ class DirectorySnapshot:
     def of(self, kind: RecordKind) -> Mapping[str, Any]:
         return {"team": self.teams, "key": self.keys, "budget": self.budgets}[kind]
 
-    def keys_of(self, team: str) -> Sequence[KeyRecord]:
-        return self.keys_by_team.get(team, ())
-
 
 def snapshot_of(
     declared: Declared,

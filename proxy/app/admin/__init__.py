@@ -139,7 +139,7 @@ class Teams(Resource[TeamRecord, TeamForm]):
     async def remove(self, name: str, query: Query) -> View:
         """Delete a team with its budgets. If the query says ``force=true``, its keys are deleted, too."""
         self._changeable(name)
-        keys = self._snapshot.keys_of(name)
+        keys = self._snapshot.keys_by_team.get(name, ())
         if keys and query.get("force") != "true":
             raise Conflict(f"The team '{name}' has keys ({len(keys)}): delete them first, or say force=true (--force).")
         for key in keys:
@@ -159,7 +159,7 @@ class Teams(Resource[TeamRecord, TeamForm]):
             "tokens_per_minute": record.tokens_per_minute,
             "client_keys": "forward" if record.forwards_keys else "refuse",
             "paths": list(record.paths),
-            "keys": len(self._snapshot.keys_of(record.name)),
+            "keys": len(self._snapshot.keys_by_team.get(record.name, ())),
             "budgets": len(self._snapshot.by_team.get(record.name, ())),
             "created_at": record.created_at or None,
             "declared": record.name in self._snapshot.declared,
@@ -312,7 +312,7 @@ class Budgets(Resource[BudgetRecord, BudgetForm]):
         else:
             # The counters of the known keys, or of the users that these keys name. Models are not known here, so they
             # have no counters.
-            keys = self._snapshot.keys_of(record.team)
+            keys = self._snapshot.keys_by_team.get(record.team, ())
             named = {"key": {key.id for key in keys}, "user": {key.user for key in keys if key.user}}
             subjects = sorted(one for one in named.get(record.scope, ()) if matches(record.subject, one))
             counted = subjects[:_MOST_COUNTERS]

@@ -489,7 +489,8 @@ async def _asked(session: aiohttp.ClientSession, method: str, url: str, body: ob
     async with session.request(method, url, json=body, allow_redirects=False) as answer:
         content = await answer.json()
         if answer.status != 200:
-            error = content.get("error", content)  # an upstream's own error may be a text, or have another name
+            # An upstream's own error may be a text, or have another name.
+            error = content.get("error", content) if isinstance(content, dict) else content
             said = error.get("message", error) if isinstance(error, dict) else error
             fail(f"the answer has status {answer.status}: {said}")
         return content

@@ -247,7 +247,7 @@ def test_what_the_configuration_names_wins_and_the_rest_is_added() -> None:
         [BudgetRecord("bud-1", "red", hard=2)],
     )
     assert {name: team.mode for name, team in found.teams.items()} == {DEFAULT_TEAM: "", "red": "mark", "blue": ""}
-    assert [key.id for key in found.keys_of("red")] == ["key-b", "key-a"]
+    assert [key.id for key in found.keys_by_team["red"]] == ["key-b", "key-a"]
     assert [budget.id for budget in found.by_team["red"]] == ["bud-1", "red/total"]
     assert "blue" not in found.by_team
     assert found.declared == {DEFAULT_TEAM, "red", "key-a", "red/total"}
@@ -325,7 +325,7 @@ def test_the_keys_of_every_team_are_found_in_proportion_to_all() -> None:
     def work(names: list[str]) -> None:
         keys = [KeyRecord(f"key-{name}", "e" * 64, name) for name in names]
         found = snapshot_of(DECLARED, [TeamRecord(name) for name in names], keys)
-        assert all(len(found.keys_of(name)) == 1 for name in names)
+        assert all(len(found.keys_by_team[name]) == 1 for name in names)
 
     assert_linear(work, lambda size: [f"t{number}" for number in range(size)], 500)
 

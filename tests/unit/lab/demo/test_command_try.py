@@ -126,7 +126,10 @@ def test_a_key_that_the_proxy_does_not_know_is_told(
     assert "sk-wrong" not in err
 
 
-@pytest.mark.parametrize("body", [b'{"error": "no such path"}', b'{"detail": "no such path"}'])
+@pytest.mark.parametrize(
+    "body",
+    [b'{"error": "no such path"}', b'{"detail": "no such path"}', b'["no such path"]', b'"no such path"'],
+)
 def test_an_error_of_another_form_is_told_with_its_status(capsys: pytest.CaptureFixture[str], body: bytes) -> None:
     class Refusing(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
