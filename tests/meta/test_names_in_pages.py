@@ -1,7 +1,9 @@
 """What a page names exists: settings, metrics, headers, errors, reasons, files, commands and their bounds."""
 
+import ast
 import re
-from pathlib import PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from proxy.app.settings.schema import ConfigFile
 from proxy.cli import COMMANDS
@@ -48,6 +50,26 @@ def test_every_error_that_a_page_names_exists_with_its_status(page: Page) -> Non
         assert code in TEXTS, code
         # An error that has no class of its own takes its status from the class that it is raised with.
         assert STATUSES.get(code, int(status)) == int(status) or code == "prompt_invalid", code
+
+
+def raised() -> Iterator[tuple[str, int]]:
+    """Each code of an error of the proxy's own, with its status."""
+    yield from STATUSES.items()
+    for path in PROXY.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                kind = getattr(errors, node.func.id, None)
+                codes = [keyword.value for keyword in node.keywords if keyword.arg == "code"]
+                if kind in ERRORS and kind is not errors.UpstreamRejected:
+                    yield from ((code.value, kind.status) for code in codes if isinstance(code, ast.Constant))
+
+
+def test_every_error_stands_on_the_page_of_errors_with_its_status() -> None:
+    page, fields = (Page(Path("proxy/client", name)).text for name in ("ERRORS.md", "FIELDS.md"))
+    rows = re.findall(r"^\| (\d{3}) \| ([^|]*)\|", page, re.MULTILINE)
+    told = {(code, int(status)) for status, codes in rows for code in re.findall(r"`(\w+)`", codes)}
+    assert {(code, status) for code, status in raised() if f"`{code}`" not in fields} - told == set()
+    assert [code for code, _ in told if code not in TEXTS] == []
 
 
 @for_every(PAGES)
