@@ -333,8 +333,8 @@ def _more(tokens: int, own: float, usual: float) -> float:
 def _reported_units(price: Price, demand: Demand, usage: Usage | None, reported: Reported) -> float | None:
     extras = price.extras
     if demand.kind is BillingKind.IMAGE and extras.image_out and usage is not None:
-        text = usage.prompt - min(reported.image_in, usage.prompt)
-        return text * price.input + reported.image_in * extras.image_in + usage.output * extras.image_out
+        seen = min(reported.image_in, usage.prompt)
+        return usage.prompt * price.input + _more(seen, extras.image_in, price.input) + usage.output * extras.image_out
     if demand.kind is BillingKind.IMAGE and reported.images and (each := _image_usd(price)) is not None:
         return reported.images * each
     if demand.kind is BillingKind.TRANSCRIPTION and extras.second is not None and reported.seconds:
@@ -370,6 +370,8 @@ _MOST_DEPLOYMENTS = 1000
 _TOKENS_PER_S: Mapping[str, float] = {"cerebras": 3000.0, "groq": 1200.0}
 # The highest published speed of models at other providers: https://artificialanalysis.ai/models#speed.
 _USUAL_TOKENS_PER_S = 300.0
+# A faster answer was not written while it was awaited: a gateway had kept it.
+_MOST_TOKENS_PER_S = 10_000.0
 # No model is assumed to be slower than this: a client that reads slowly makes its own answers slow.
 _LEAST_TOKENS_PER_S = 100.0
 _MARGIN = 1.5
@@ -412,7 +414,7 @@ class Speeds:
 
     def learn(self, deployment: str, output_tokens: float, seconds: float) -> None:
         """Learn from one answer: its tokens, and the seconds that it took."""
-        if output_tokens >= _LEAST_OUTPUT_TOKENS and seconds > 0:
+        if output_tokens >= _LEAST_OUTPUT_TOKENS and output_tokens <= seconds * _MOST_TOKENS_PER_S:
             fastest, answers = self._known.get(deployment, (0.0, 0))
             self._known.put(deployment, (max(fastest, output_tokens / seconds), answers + 1))
 

@@ -167,13 +167,14 @@ def test_text_at_a_model_of_images_has_no_price() -> None:
     assert most_cost(price, Demand(wants=PLAIN), 10, 10, long_life=False) is None
 
 
-def test_images_are_billed_by_their_tokens_where_those_are_told() -> None:
-    price = price_of(
-        {"input_cost_per_token": 1e-6, "input_cost_per_image_token": 2e-6, "output_cost_per_image_token": 4e-5}
-    )
+@pytest.mark.parametrize(
+    ("own", "seen_usd"), [({"input_cost_per_image_token": 2e-6}, 200e-6), ({}, 100e-6)], ids=["own price", "none"]
+)
+def test_images_are_billed_by_their_tokens_where_those_are_told(own: dict[str, float], seen_usd: float) -> None:
+    price = price_of({"input_cost_per_token": 1e-6, "output_cost_per_image_token": 4e-5, **own})
     assert price is not None
     found = bill(price, Demand(BillingKind.IMAGE, images=1), Usage(110, 1000), Reported(image_in=100))
-    assert found.total_usd == pytest.approx(10e-6 + 200e-6 + 0.04)
+    assert found.total_usd == pytest.approx(10e-6 + seen_usd + 0.04)
 
 
 PRICE = Price(input=3e-6, output=15e-6, read=3e-7, write_5m=3.75e-6, write_1h=6e-6)
@@ -296,6 +297,9 @@ def test_a_model_is_as_fast_as_it_was_seen_to_be_once_enough_was_seen() -> None:
     assert speeds.tokens_per_s("other", "") == 300
     speeds.learn("m", 1000, 1.0)
     assert speeds.tokens_per_s("m", "") == 1500
+    speeds.learn("m", 1000, 0.001)
+    speeds.learn("m", 1000, 0.0)
+    assert speeds.tokens_per_s("m", "") == 1500, "no model writes so fast: the answer was kept"
 
 
 def test_a_client_that_reads_slowly_makes_no_model_slow() -> None:
