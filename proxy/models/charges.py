@@ -256,8 +256,10 @@ def _most_text(
         prompt, output_tokens = 2 * prompt, output_tokens + rounds * longest_output(None, price)
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
     usd = _more(output_tokens, max(rate.thought, _dearest_output(extras, wants)), rate.output)
-    # Content of unknown length may be sound.
-    usd += _more(prompt, max(extras.image_in, extras.audio_in if wants.is_beyond else 0.0), rate.input)
+    # Content of unknown length may be sound or a video.
+    usd += _more(
+        prompt, max(extras.image_in, max(extras.audio_in, extras.video_in) if wants.is_beyond else 0.0), rate.input
+    )
     each = {Tool.SEARCH: extras.search, Tool.FILES: FILE_SEARCH_USD}
     usd += sum(CODE_USD if tool is Tool.CODE else count * each.get(tool, 0.0) for tool, count in wants.calls)
     usd += extras.request
@@ -284,6 +286,7 @@ def _dearest_output(extras: Extras, wants: Wants) -> float:
     return max(
         extras.audio_out if wants.has_audio else 0.0,
         extras.image_out,  # models that can draw may draw without being asked
+        extras.video_out,
     )
 
 
@@ -298,18 +301,22 @@ def _text_bill(price: Price, demand: Demand, usage: Usage, reported: Reported, m
     extras, rate = price.extras, _served(price, demand, usage, reported)
     spent = cost(usage, rate)
     at = rate.at(usage.prompt)
-    input_usd = _more(min(reported.audio_in, usage.prompt), extras.audio_in, at.input) + _more(
-        reported.image_in, extras.image_in, at.input
+    read = (
+        (reported.audio_in, extras.audio_in),
+        (reported.image_in, extras.image_in),
+        (reported.video_in, extras.video_in),
     )
-    output_usd = _more(min(reported.audio_out, usage.output), extras.audio_out, at.output)
-    output_usd += _more(min(reported.image_out, usage.output), extras.image_out, at.output)
-    output_usd += _more(min(reported.thought, usage.output), at.thought, at.output)
+    made = (
+        (reported.audio_out, extras.audio_out), (reported.image_out, extras.image_out),
+        (reported.video_out, extras.video_out), (reported.thought, at.thought),
+    )  # fmt: skip
+    input_usd = spent.input_usd + sum(_more(min(tokens, usage.prompt), own, at.input) for tokens, own in read)
+    output_usd = sum(_more(min(tokens, usage.output), own, at.output) for tokens, own in made)
     if usage.estimated:
         output_usd = _more(usage.output, max(at.thought, _dearest_output(extras, demand.wants)), at.output)
     searches = reported.searches or int(demand.wants.searches_once or _searches(model))
     codes = max(reported.codes, demand.wants.memory_gib)
     other_usd = searches * extras.search + reported.files * FILE_SEARCH_USD + codes * CODE_USD + extras.request
-    input_usd += spent.input_usd
     return Cost(input_usd, max(spent.output_usd + output_usd + other_usd, reported.usd - input_usd))
 
 

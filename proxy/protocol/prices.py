@@ -30,7 +30,9 @@ _TOKENS = (
     "input_cost_per_audio_token",
     "output_cost_per_audio_token",
     "input_cost_per_image_token",
+    "input_cost_per_video_token",
     "output_cost_per_image_token",
+    "output_cost_per_video_token",
 )
 _THOUGHT = "output_cost_per_reasoning_token"
 # The fields that ``extras_of`` reads.
@@ -75,6 +77,8 @@ class Extras:
     audio_out: float = 0.0
     image_in: float = 0.0
     image_out: float = 0.0
+    video_in: float = 0.0
+    video_out: float = 0.0
     fast: float = FAST_FACTOR
     local: float = LOCAL_FACTOR
     max_input_tokens: int | None = None
@@ -96,7 +100,7 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
         known.append(maps)
     specific = entry.get(_SPECIFIC)
     factors = specific if isinstance(specific, dict) else {}
-    audio_in, audio_out, image_in, image_out = (usd(entry, key) or 0.0 for key in _TOKENS)
+    audio_in, audio_out, image_in, video_in, image_out, video_out = (usd(entry, key) or 0.0 for key in _TOKENS)
     return Extras(
         image=_most(entry, _IMAGE),
         pixel=_most(entry, _PIXEL),
@@ -112,6 +116,8 @@ def extras_of(entry: Mapping[str, object]) -> Extras:
         audio_out=audio_out,
         image_in=image_in,
         image_out=image_out,
+        video_in=video_in,
+        video_out=video_out,
     )
 
 

@@ -14,7 +14,6 @@ import asyncio
 import ssl
 import zlib
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Self
 from urllib.parse import quote, unquote
 
@@ -159,16 +158,16 @@ class HttpUpstream:
         plain = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
         address = _azure_address(call) if deployment.speaks_azure else plain
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
-        body, answers_in_s = call.body, self._connect_s + deployment.timeout_s
+        # Behind an interim answer (1xx), aiohttp waits without a limit. An upload takes its time.
+        head_s = self._connect_s + deployment.timeout_s if isinstance(call.body, bytes) else None
         try:
-            # Behind an interim answer (1xx), aiohttp waits without a limit.
-            async with asyncio.timeout(answers_in_s if isinstance(body, bytes) else None) as limit:
+            async with asyncio.timeout(head_s):
                 response = await session.request(
                     call.method,
                     # The path is already percent-encoded and must not be changed.
                     URL(address, encoded=True),
                     headers=call.headers,
-                    data=(body or None) if isinstance(body, bytes) else _limiting(body, limit, answers_in_s),
+                    data=call.body or None,
                     allow_redirects=False,
                     timeout=timeout,
                 )
@@ -199,14 +198,6 @@ class HttpUpstream:
         # Newer versions also lose an answer with more than 128 headers. Older ones do not know this as an argument.
         self._session._max_headers = READ_BUFFER_BYTES
         return self._session
-
-
-async def _limiting(upload: AsyncIterator[bytes], limit: asyncio.Timeout, seconds: float) -> AsyncIterator[bytes]:
-    """The parts of an upload, which takes its time. When it is over, the limit of the answer begins."""
-    async for part in upload:
-        yield part
-    with suppress(RuntimeError):  # the answer has begun already
-        limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 def _azure_address(call: Call) -> str:

@@ -10,7 +10,6 @@ and 529 become 400 and 500 in litellm), or the broken connection. So the chain i
 first. Behind the translator come the call and its answer as bytes.
 """
 
-import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from types import TracebackType
@@ -35,7 +34,7 @@ from proxy.kit.errors import (
 from proxy.kit.secrets import Redaction, client_key, without_keys
 from proxy.models import Headers
 from proxy.protocol.response.event_format import DONE, event_of
-from proxy.protocol.wire.json_body import Unreadable, text_value
+from proxy.protocol.wire.json_body import Unreadable, dumps, text_value
 from proxy.upstream.litellm_library import CHAT_FIELDS, EMBEDDING_FIELDS, Library, call_arguments, dumped, mapping
 
 if TYPE_CHECKING:
@@ -335,10 +334,7 @@ def render(response: Any) -> bytes:
         choice.setdefault("finish_reason", None)
         if isinstance(choice.get("message"), dict):
             choice["message"].setdefault("content", None)
-    try:
-        return orjson.dumps(body, default=str)
-    except TypeError:  # half of a surrogate pair, of which the next chunk may have the rest, or a very large number
-        return json.dumps(body, default=str).encode()
+    return dumps(body, str)
 
 
 def _provider_headers(response: object) -> Headers:

@@ -155,16 +155,6 @@ class Counts:
     writes_told: bool = False
     output_told: bool = True
 
-    @property
-    def cached(self) -> int:
-        """Tokens that were read from the cache or written to it."""
-        return self.read + max(self.write, self.write_5m + self.write_1h)
-
-    @property
-    def whole(self) -> int:
-        """The tokens of the whole prompt."""
-        return self.base + self.cached if self.exclusive else max(self.base, self.cached)
-
     def usage(self) -> Usage:
         """The normalised usage. Writes without a stated TTL count as writes with the shorter one.
 
@@ -173,7 +163,8 @@ class Counts:
         keeps ``reasoning_tokens`` out of ``completion_tokens`` (litellm ``llms/xai/chat/transformation.py``,
         fold_reasoning_tokens_into_completion); Gemini's OpenAI surface does the same without naming them.
         """
-        cached, prompt, output = self.cached, self.base, self.output
+        split = self.write_5m + self.write_1h
+        cached, prompt, output = self.read + max(self.write, split), self.base, self.output
         if self.exclusive or (
             prompt > 0 and cached > 0 and (cached > prompt or self.total == prompt + cached + output)
         ):
@@ -186,17 +177,10 @@ class Counts:
         read = min(self.read, prompt)
         write = min(cached - self.read, prompt - read)
         long = min(self.write_1h, write)
-        usage = Usage(
-            prompt,
-            output,
-            read,
-            write - long,
-            long,
-            writes_told=self.writes_told,
-            lives_told=self.write_5m + self.write_1h > 0,
-        )
-        is_told = self.output_told or output > 0 or (self.base > 0 and self.total >= prompt)
-        return usage if is_told else replace(usage, output_told=False)
+        return Usage(
+            prompt, output, read, write - long, long, writes_told=self.writes_told, lives_told=split > 0,
+            output_told=self.output_told or output > 0 or (self.base > 0 and self.total >= prompt),
+        )  # fmt: skip
 
 
 def usage_of(payload: Mapping[str, object]) -> Usage | None:
@@ -226,7 +210,10 @@ def _joined(one: Counts, other: Counts) -> Counts:
     """Both reports of one exchange. Gateways begin a stream with the whole prompt, and tell at its end which part of it
     was cached. In exclusive counters, the first report's prompt contains that part."""
     both = merged(one, other)
-    return replace(both, base=max(0, max(one.whole, other.whole) - both.cached)) if both.exclusive else both
+    if not both.exclusive:
+        return both
+    cached = both.usage().prompt - both.base
+    return replace(both, base=max(0, max(one.usage().prompt, other.usage().prompt) - cached))
 
 
 def _read(report: Mapping[str, object]) -> Counts | None:
@@ -375,6 +362,8 @@ class Reported:
     audio_out: int = 0
     image_in: int = 0
     image_out: int = 0
+    video_in: int = 0
+    video_out: int = 0
     thought: int = 0
     images: int = 0
     seconds: float = 0.0
@@ -401,18 +390,22 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
     searches = types.count("web_search_call") + types.count("x_search_call")
     told = tools.get("web_search_requests", 0), calls.get("num_search_queries", 0)
+    # litellm counts the searches of Gemini, xAI and others beside the kinds of tokens, and those on maps apart.
+    counted = prompt.get("web_search_requests", 0) + prompt.get("google_maps_grounding_requests", 0)
     return Reported(
         tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
         # Any speed and any place that is not the usual one has its price.
         is_fast=(usage.get("speed") or "standard") != "standard",
         is_local=(usage.get("inference_geo") or "global") not in ("global", "not_available"),
-        searches=max(searches, queries, *told),
+        searches=min(_MOST_CALLS, max(searches, queries, counted, *told)),
         files=types.count("file_search_call") + types.count("collections_search_call"),
         codes=min(1, max(tools.get("code_execution_requests", 0), types.count("code_interpreter_call"))),
         audio_in=prompt.get("audio_tokens", 0),
         audio_out=answer.get("audio_tokens", 0),
         image_in=prompt.get("image_tokens", 0),
         image_out=answer.get("image_tokens", 0),
+        video_in=prompt.get("video_tokens", 0),
+        video_out=answer.get("video_tokens", 0),
         thought=answer.get("reasoning_tokens", 0),
         images=min(len(data), _MOST_ITEMS) if isinstance(data, list) else 0,
         seconds=max(seconds, default=0.0),

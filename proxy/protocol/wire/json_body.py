@@ -75,12 +75,13 @@ def loads(raw: bytes) -> object:
     return json.loads(raw.decode("utf-8", "surrogatepass"), parse_constant=refuse_constant)
 
 
-def dumps(found: object) -> bytes:
-    """A value from ``loads``, as JSON again. A surrogate is written as an escape. Raises RecursionError."""
+def dumps(found: object, default: Callable[[object], object] | None = None) -> bytes:
+    """A value from ``loads``, as JSON again. A surrogate is written as an escape. ``default`` writes what is no JSON.
+    Raises RecursionError."""
     try:
-        return orjson.dumps(found)
+        return orjson.dumps(found, default)
     except orjson.JSONEncodeError:  # a surrogate, or a number that is too large
-        return json.dumps(found, separators=(",", ":")).encode()
+        return json.dumps(found, separators=(",", ":"), default=default).encode()
 
 
 def text_json(text: str) -> bytes:

@@ -161,6 +161,31 @@ def test_units_are_reserved_and_billed_alike(
     assert found.total_usd == pytest.approx(billed)
 
 
+def test_thinking_and_videos_are_reserved_and_billed_at_their_own_price() -> None:
+    steps = [
+        {"range": [0, 1000], "input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6,
+         "output_cost_per_reasoning_token": 8e-6},
+        {"range": [1000, 9000], "input_cost_per_token": 2e-6, "output_cost_per_token": 4e-6,
+         "output_cost_per_reasoning_token": 16e-6},
+    ]  # fmt: skip
+    stepped, seeing = (
+        price_of({"tiered_pricing": steps}),
+        price_of({"input_cost_per_token": 1e-6, "output_cost_per_token": 0.0, "input_cost_per_video_token": 1e-3}),
+    )
+    assert stepped is not None
+    assert seeing is not None
+    for prompt, thought in ((1000, 8e-6), (1001, 16e-6)):
+        billed = bill(stepped, Demand(), Usage(prompt, 100), Reported(thought=60))
+        assert billed.output_usd == pytest.approx(60 * thought + 40 * thought / 4)
+        most = most_cost(stepped, Demand(max_output_tokens=100), prompt, 100, long_life=False)
+        assert most is not None
+        assert most / 1e9 >= prompt * 1e-6 + 100 * thought
+    billed = bill(seeing, Demand(BillingKind.PROMPT), Usage(50, 0), Reported(video_in=40))
+    wants = Wants(is_beyond=True)
+    assert billed.input_usd >= 40e-3
+    assert most_cost(seeing, Demand(BillingKind.PROMPT, wants=wants), 50, 0, long_life=False) >= 50_000_000
+
+
 def test_text_at_a_model_of_images_has_no_price() -> None:
     price = price_of({"output_cost_per_image": 0.04})
     assert price is not None

@@ -92,3 +92,11 @@ def test_a_speed_or_a_place_that_is_not_the_usual_one_is_billed_as_it_was_reserv
     wanted, _ = wants_of(asked)
     if usage.get("inference_geo") != "not_available":  # of older models; nobody asks for it
         assert (wanted.is_fast, wanted.is_local) == (is_fast, is_local)
+
+
+def test_what_litellm_counts_beside_the_kinds_of_tokens() -> None:
+    details = {"text_tokens": 5, "video_tokens": 90, "web_search_requests": 2, "google_maps_grounding_requests": 1}
+    made = {"reasoning_tokens": 7, "video_tokens": 3}
+    usage = {"prompt_tokens": 95, "prompt_tokens_details": details, "completion_tokens_details": made}
+    found = reported_in({"usage": usage})
+    assert (found.searches, found.video_in, found.video_out, found.thought) == (3, 90, 3, 7)
