@@ -158,10 +158,11 @@ class HttpUpstream:
         plain = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
         address = _azure_address(call) if deployment.speaks_azure else plain
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
-        # Behind an interim answer (1xx), aiohttp waits without a limit. An upload takes its time.
-        head_s = self._connect_s + deployment.timeout_s if isinstance(call.body, bytes) else None
         try:
-            async with asyncio.timeout(head_s):
+            # Behind an interim answer (1xx), aiohttp waits without a limit. An upload takes its time.
+            async with asyncio.timeout(
+                self._connect_s + deployment.timeout_s if isinstance(call.body, bytes) else None
+            ):
                 response = await session.request(
                     call.method,
                     # The path is already percent-encoded and must not be changed.

@@ -302,17 +302,13 @@ class StreamAnswer:
         """Server-sent events, ``[DONE]`` last. Raises ProxyError if the stream breaks."""
         chunk = self._first
         while chunk is not None:
-            if not self._is_made_up(chunk):
+            # If the provider reports no usage, litellm counts one itself, which lacks what the model thought.
+            if chunk.choices or getattr(chunk, "usage", None) is None or self.usage_so_far():
                 yield event_of(render(chunk))
             with self._errors:
                 chunk = await anext(self._stream, None)
         if not self._closed:
             yield DONE
-
-    def _is_made_up(self, chunk: Any) -> bool:
-        """Whether litellm itself has counted the usage in a chunk of its own, because the provider reports none. Such a
-        count lacks what the model thought."""
-        return not chunk.choices and getattr(chunk, "usage", None) is not None and not self.usage_so_far()
 
     def usage_so_far(self) -> Mapping[str, object]:
         """The usage that the provider has reported so far. litellm holds it back until the last chunk, although

@@ -140,8 +140,7 @@ def _import_litellm() -> Any:
     # Otherwise litellm cuts a model off that writes the same chunk a hundred times
     # (streaming_handler.raise_on_model_repetition).
     litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
-    for kind in (httpx.AsyncClient, httpx.Client):
-        kind.follow_redirects = property(_follows_redirects, lambda *_: None)  # type: ignore[assignment]
+    httpx.AsyncClient.follow_redirects = property(_follows_redirects, lambda *_: None)  # type: ignore[assignment]
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
     return litellm

@@ -295,8 +295,12 @@ def both(one: Usage | None, other: Usage | None) -> Usage | None:
 def _is_reported(exchange: Exchange, outcome: Outcome) -> bool:
     """Whether the provider reports the whole usage of an answer. An answer that broke off may have been longer."""
     usage, is_text = outcome.usage, exchange.requested.demand.kind is BillingKind.TEXT
-    is_over = not outcome.is_open and outcome.error is None
-    return usage is not None and is_over and (usage.is_whole if is_text else usage.prompt > 0)
+    return (
+        usage is not None
+        and not outcome.is_open
+        and outcome.error is None
+        and (usage.is_whole if is_text else usage.prompt > 0)
+    )
 
 
 def error_kind(exchange: Exchange) -> str:

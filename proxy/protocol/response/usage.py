@@ -210,10 +210,10 @@ def _joined(one: Counts, other: Counts) -> Counts:
     """Both reports of one exchange. Gateways begin a stream with the whole prompt, and tell at its end which part of it
     was cached. In exclusive counters, the first report's prompt contains that part."""
     both = merged(one, other)
-    if not both.exclusive:
-        return both
-    cached = both.usage().prompt - both.base
-    return replace(both, base=max(0, max(one.usage().prompt, other.usage().prompt) - cached))
+    if both.exclusive:
+        cached = both.usage().prompt - both.base
+        both = replace(both, base=max(0, max(one.usage().prompt, other.usage().prompt) - cached))
+    return both
 
 
 def _read(report: Mapping[str, object]) -> Counts | None:
@@ -389,15 +389,18 @@ def reported_in(payload: Mapping[str, object]) -> Reported:
     seconds = [_amount(found, _MOST_SECONDS) for found in (usage.get("seconds"), payload.get("duration")) if found]
     types = [item.get("type") for item in items_of(outer.get("output"), _MOST_ITEMS)]
     searches = types.count("web_search_call") + types.count("x_search_call")
-    told = tools.get("web_search_requests", 0), calls.get("num_search_queries", 0)
-    # litellm counts the searches of Gemini, xAI and others beside the kinds of tokens, and those on maps apart.
-    counted = prompt.get("web_search_requests", 0) + prompt.get("google_maps_grounding_requests", 0)
+    told = (
+        tools.get("web_search_requests", 0),
+        calls.get("num_search_queries", 0),
+        # litellm counts the searches of Gemini and others beside the kinds of tokens, and those on maps apart.
+        prompt.get("web_search_requests", 0) + prompt.get("google_maps_grounding_requests", 0),
+    )
     return Reported(
         tier=tier_of(tier.lower()) if isinstance(tier, str) else "",
         # Any speed and any place that is not the usual one has its price.
         is_fast=(usage.get("speed") or "standard") != "standard",
         is_local=(usage.get("inference_geo") or "global") not in ("global", "not_available"),
-        searches=min(_MOST_CALLS, max(searches, queries, counted, *told)),
+        searches=min(_MOST_CALLS, max(searches, queries, *told)),
         files=types.count("file_search_call") + types.count("collections_search_call"),
         codes=min(1, max(tools.get("code_execution_requests", 0), types.count("code_interpreter_call"))),
         audio_in=prompt.get("audio_tokens", 0),
