@@ -160,7 +160,7 @@ def window_at(text: str, timezone: str, now: float) -> BudgetWindow:
 
 def _calendar(text: str, now: datetime) -> tuple[datetime, datetime]:
     """The local midnights between which the window lies. They follow the wall clock: a day may have 23 or 25 hours."""
-    today = now.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     match text:
         case "day":
             return today, today + timedelta(days=1)

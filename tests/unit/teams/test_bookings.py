@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime, time, timedelta
+from itertools import product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -341,8 +342,7 @@ def test_an_entry_holds_no_key_that_its_client_put_into_a_models_name() -> None:
 ZONES = ("UTC", BERLIN, "America/New_York", "Asia/Kathmandu", "Australia/Lord_Howe", "America/Santiago", "Pacific/Apia")
 
 
-@given(st.sampled_from(["day", "week", "month"]), st.sampled_from(ZONES), st.integers(0, 4_000_000_000))
-def test_a_calendar_window_lies_between_two_local_dates(kind: str, zone: str, now: int) -> None:
+def calendar_window(kind: str, zone: str, now: float) -> BudgetWindow:
     today = datetime.fromtimestamp(now, ZoneInfo(zone)).date()
     start, end = {
         "day": (today, today + timedelta(1)),
@@ -351,7 +351,21 @@ def test_a_calendar_window_lies_between_two_local_dates(kind: str, zone: str, no
     }[kind]
     resets_at = datetime.combine(end, time.min, ZoneInfo(zone)).timestamp()
     keep_s = resets_at - now + {"day": 7, "week": 14, "month": 62}[kind] * 86_400
-    assert window_at(kind, zone, now) == BudgetWindow(start.isoformat(), resets_at, keep_s)
+    return BudgetWindow(start.isoformat(), resets_at, keep_s)
+
+
+@given(st.sampled_from(["day", "week", "month"]), st.sampled_from(ZONES), st.integers(0, 4_000_000_000))
+def test_a_calendar_window_lies_between_two_local_dates(kind: str, zone: str, now: int) -> None:
+    assert window_at(kind, zone, now) == calendar_window(kind, zone, now)
+
+
+@for_every(product(["day", "week", "month"], [BERLIN, "America/Havana", "Asia/Beirut"]))
+def test_a_window_begins_once_where_there_are_two_midnights_or_none(kind: str, zone: str) -> None:
+    """Summer time begins at midnight in Beirut, so that there is none, and ends at one in Havana, so that there are
+    two."""
+    for hour in range(0, 366 * 24, 5):
+        now = at("2026-01-01T00:30:00") + 3600 * hour
+        assert window_at(kind, zone, now) == calendar_window(kind, zone, now)
 
 
 @given(st.sampled_from([("minute", 60), ("hour", 3600)]), st.integers(0, 4_000_000_000))
