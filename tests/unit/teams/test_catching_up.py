@@ -80,7 +80,7 @@ async def test_a_call_that_the_spool_cannot_delete_hides_no_other_call(tmp_path:
         one.backlog.add(end(name))  # calls of other places, which the store does not know yet
     for _ in range(2):
         assert await one.catch_up(answers) == 0
-        assert pending(one, "red") == 6
+        assert (pending(one, "red"), one.trouble) == (6, "database or disk is full")
     spool.is_full = False
     await one.put_off(end("e"))
     assert await one.catch_up(answers) == 2
@@ -468,6 +468,7 @@ async def test_the_calls_that_wait_are_told_page_by_page(tmp_path: Path) -> None
     await one.put_off(end("new"))
     assert await one.intend(Reserve("runs", "red", [Charge("a", 5)], NOW, LedgerEntry("runs", NOW, "red")))
     assert sample(metrics, "spool_pending") == one.pending == PAGE + 2
+    assert pending(one, "red") == 2 * (PAGE + 1) + 5
     assert await one.catch_up(answers) == PAGE + 2
     assert seen == [PAGE + 2, 2]
     assert (sample(metrics, "spool_pending"), sample(metrics, "spool_replayed_total")) == (0, PAGE + 2)
