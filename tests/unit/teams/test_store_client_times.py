@@ -142,9 +142,11 @@ async def test_a_store_that_takes_nothing_is_asked_more_rarely_and_often_again_a
         store.fails = lambda name, now_s: name in ("settle", "carry_out") and now_s < 150
         assert await client.settle(end("x")) is None
         assert errors(client) == {"settle": 2}, "it was repeated once"
+        assert await client.claim("red", "name", 60.0)
+        assert client.troubles == {"store": "settle fails"}, "as long as anything waits"
         await asyncio.sleep(200)
         assert store.times("carry_out") == pytest.approx([0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5, 151.5])
-        assert client.is_in_step
+        assert (client.is_in_step, client.troubles) == (True, {})
         store.calls.clear()
         store.fails = lambda name, now_s: name in ("settle", "carry_out") and now_s < 205
         await client.settle(end("y"))
