@@ -67,9 +67,10 @@ from proxy.protocol.response.refusal import (
 )
 from proxy.protocol.response.usage import usage_of
 
-# A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, and Cloudflare's 524,
-# https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/.
-_GATEWAY_TIMEOUTS = frozenset({504, 524})
+# A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, Cloudflare's 524,
+# https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/, and
+# the 408 of a LiteLLM proxy (litellm/exceptions.py, Timeout).
+_GATEWAY_TIMEOUTS = frozenset({408, 504, 524})
 # These answers have no body, whatever their length says: RFC 9110 section 8.6. The server would wait for the body.
 _WITHOUT_BODY = frozenset({204, 304})
 _HOLD_BYTES = 1 << 16

@@ -230,7 +230,7 @@ def noting_losses(bench: Bench) -> list[int]:
 @for_every(
     [
         *(([answers(CUT, status=status, headers=JSON)], []) for status in (400, 404, 429, 503)),
-        ([answers(CUT, status=504, headers=JSON)], [1]),
+        *(([answers(CUT, status=status, headers=JSON)], [1]) for status in (408, 504, 524)),
         ([answers(CUT, status=504, headers=JSON), answers(CUT, status=504, headers=JSON)], [1, 2]),
         ([answers(CUT, headers=JSON)], [1]),
         ([CUT], [1]),
