@@ -20,6 +20,7 @@ from proxy.protocol.wire.json_body import (
     PIECE_BYTES,
     Members,
     Unreadable,
+    dumps,
     elements,
     members_of,
     raw_text,
@@ -266,7 +267,8 @@ class MessageReader:
                 raise Unreadable("a message without a role")
             role, content = said, self._content(said, members)
             calls, call_ids = self._calls(members)
-        positions = (*content.parts, *calls)
+        # Clients write an answer that only calls tools with an empty text, with null, or without content.
+        positions = (*(() if calls and content.text == "" else content.parts), *calls)
         if role not in _MARKED_ROLES:
             positions = tuple([replace(part, markable=False) for part in positions])
         rest = _rest(members)
@@ -384,7 +386,7 @@ class MessageReader:
         keys: list[bytes] = []
         tokens = MESSAGE_OVERHEAD_TOKENS
         for raw, members, text in listed:
-            key = piece_digest(text) if text is not None else digest(b"raw", b",".join(unmarked(members)))
+            key = piece_digest(text) if text is not None else digest(b"raw", b",".join(sorted(unmarked(members))))
             keys.append(key)
             tokens += self._counter.count(key, text if text is not None else raw_text(bytes(raw)))
         # If a provider takes no marker on the message, the marker has to stand on the last part.
@@ -398,7 +400,7 @@ class MessageReader:
         kind = value(members["type"]) if "type" in members else None
         kind = kind if isinstance(kind, str) else None
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
-        key = digest(role.encode(), *unmarked(members))
+        key = digest(role.encode(), *sorted(unmarked(members)))
         if kind in _MEDIA:
             markable = role != "assistant" and kind in _MARKABLE_MEDIA
             return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, mark)
@@ -417,7 +419,9 @@ class MessageReader:
         calls = [members_of(raw) for raw in raws]
         parts: list[Part] = []
         for index, (raw, call) in enumerate(zip(raws, calls, strict=True)):
-            key = digest(b"call", *unmarked(call))
+            function = _function_of(call)
+            outer = {name: inner for name, inner in call.items() if name != "function"} if function else call
+            key = digest(b"call", *_said(outer), b"function", *_said(function))
             tokens = self._counter.count(key, raw_text(bytes(raw)))
             parts.append(Part(PartKind.CALL, key, tokens, index, False, marker_of(call)))
         return tuple(parts), tuple([_text_of(call, "id") or "" for call in calls])
@@ -512,7 +516,7 @@ def _rest(members: Members) -> list[bytes]:
     """The members of a message that a provider also renders: its name, thinking, tool_call_id. Their order says
     nothing. Members without a value count as missing: SDKs write ``"refusal": null`` into an answer that they send
     back, and a client that has stored the answer may leave it out."""
-    return sorted([named(k, v) for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING])
+    return _said({k: v for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING})
 
 
 def _with_rest(positions: tuple[Part, ...], rest: Sequence[bytes]) -> tuple[Part, ...]:
@@ -539,6 +543,31 @@ def named(name: str, raw: Raw | bytes) -> bytes:
 def unmarked(members: Members) -> list[bytes]:
     """The members without the markers, each with its name."""
     return [named(name, raw) for name, raw in members.items() if name not in MARK_KEYS]
+
+
+def _said(members: Members) -> list[bytes]:
+    """The members without the markers, for a digest that does not depend on how a client writes JSON: on the order of
+    the members, on blanks, on escapes."""
+    return sorted([named(k, canonical(v)) for k, v in members.items() if k not in MARK_KEYS])
+
+
+def _function_of(call: Members) -> Members:
+    """The members of a call's function; none if the call has no function that is an object."""
+    raw = call.get("function", _NULL)
+    return members_of(raw) if bytes(memoryview(raw)[:1]) == b"{" else {}
+
+
+def canonical(raw: Raw | bytes) -> bytes:
+    """A value without blanks between its tokens and with the usual escapes. The order of members within the value
+    stays, since a model reads it: https://platform.claude.com/docs/en/build-with-claude/prompt-caching names changed
+    orders of keys within ``input`` as a cause of cache misses. A value that cannot be read here stays as it is."""
+    own = bytes(raw)
+    if own[:1] not in (b'"', b"{", b"[") or (own[:1] == b'"' and b"\\" not in own):
+        return own
+    try:
+        return dumps(value(own))
+    except (Unreadable, RecursionError):
+        return own
 
 
 def _list_part(raw: Raw) -> _ListPart:
