@@ -170,15 +170,16 @@ def further(rule: Rule, amount: int) -> Booking:
     [
         ([TOTAL], [31], 1.0), ([TOTAL], [30], 0.0), ([replace(TOTAL, hard=None)], [90], 0.0),
         ([replace(TOTAL, unit="tokens")], [90], 0.0), ([TOTAL, DAY], [32, 35], 2.0), ([TOTAL, DAY], [30, 35], 5.0),
+        ([TOTAL], [30.000000001], 1e-9),
         ([replace(TOTAL, hard=None), DAY], [90, 34], 4.0),
     ]
 )  # fmt: skip
 def test_an_exchange_that_costs_more_than_was_set_aside_is_counted_once(
-    rules: Sequence[Rule], final: Sequence[int], over: float
+    rules: Sequence[Rule], final: Sequence[float], over: float
 ) -> None:
     at = desk()
     reservation = BudgetReservation("x", "red", bookings=[further(rule, 30) for rule in rules])
-    at.alerts.note_overrun(reservation, [Charge("a", dollars * DOLLAR) for dollars in final])
+    at.alerts.note_overrun(reservation, [Charge("a", round(dollars * DOLLAR)) for dollars in final])
     counted = at.alerts.metrics.registry.get_sample_value("stratiform_budget_overrun_usd_total", {"team": "red"})
     assert (counted or 0.0) == over
 
