@@ -44,6 +44,12 @@ FILES = {
     "src/order.py": "taxes", "src/invoice.py": "taxes, letters", "src/letter.py": "letters",
     "src/stock.py": "archives, letters", "src/price.py": "archives",
 }  # fmt: skip
+# Members of requests, some of which render into the prompt of some providers.
+SETTINGS: tuple[Body, ...] = (
+    {}, {"tool_choice": "auto"}, {"tool_choice": "none"}, {"reasoning_effort": "high"}, {"temperature": 1},
+    {"parallel_tool_calls": False}, {"prompt_cache_options": {"mode": "explicit"}}, {"thinking": {"type": "enabled"}},
+    {"response_format": {"type": "json_object"}}, {"prompt_cache_options": {"mode": "explicit"}, "speed": "fast"},
+)  # fmt: skip
 TOPICS = ("taxes", "letters", "archives")
 QUESTIONS = (
     "Change {}.", "Change {}.", "And now?", "What of taxes and letters?", "What of archives, in letters of {}?",
@@ -55,7 +61,8 @@ MODELS = ("claude-opus-4-5", "claude-haiku-4-5")
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A request: so many seconds after the one before it, to this ``route`` of the client's, through this one of two
-    processes. ``fate`` is what becomes of it."""
+    processes. ``fate`` is what becomes of it: it may be refused, left without an answer, or end late, when the next one
+    is on its way."""
 
     after_s: int
     body: Body
@@ -91,7 +98,7 @@ def clients(kind: str) -> Iterator[Client]:
 def _client(number: int, kind: str, provider: CacheProfile) -> Client:
     chance = Random(number)
     bodies = [copy.deepcopy(body) for body in _KINDS[kind](number, chance)]
-    habits = [habit for habit in _HABITS if chance.random() < 0.15]
+    habits = [habit for habit in _HABITS if chance.random() < (0.3 if habit == "settings" else 0.15)]
     for habit in habits:
         bodies = list(_HABITS[habit](bodies, chance))
     options = PlannerOptions(
@@ -106,7 +113,7 @@ def _client(number: int, kind: str, provider: CacheProfile) -> Client:
         provider=provider,
         mode=chance.choices(list(Mode), (1, 3, 6, 30))[0],
         policy=chance.choice(("economic", "economic", "economic", "classic")),
-        fault=chance.choice(FAULTS),
+        fault=chance.choice((*FAULTS, *["moves notices"] * 8) if kind == "by itself" else FAULTS),
         memory_bytes=chance.choice(FEW_BYTES if kind == "many conversations" else MEMORIES),
         options=options,
         habits=habits,
@@ -135,7 +142,7 @@ def _routes(provider: CacheProfile, chance: Random) -> list[Route]:
 def _sent(bodies: Sequence[Body], chance: Random) -> list[Sent]:
     rhythm = chance.choice(RHYTHMS)
     has_two, is_shared = chance.random() < 0.35, chance.random() < 0.5
-    fates = chance.choice((("done",), ("done",), ("done", "done", "done", "retried", "left", "refused", "empty")))
+    fates = chance.choice((("done",), ("done",), ("done", "done", "done", "late", "late", "left", "refused", "empty")))
     bars = 0.05 if chance.random() < 0.2 else 0.0
     return [
         Sent(
@@ -157,22 +164,23 @@ def _begins(sample: Callable[[], Sample], count: int) -> list[Body]:
     return [dict(request.body) for request in sample().requests[:count]]
 
 
-def _edits_files(_: int, chance: Random) -> Iterator[Body]:
+def _edits_files(number: int, chance: Random) -> Iterator[Body]:
     """An editor's chat in aider's form: files that may be edited, files that are shown, and a map of the others. A
     question names a file or a topic, and its answer edits this file or another one."""
     editions = dict.fromkeys(FILES, 0)
+    others = [File(f"src/part{at}.py", lines(6 + at % 5, f"part {at}")) for at in range(0 if number % 3 else 22)]
     turns: list[Body] = []
     fence = ("```", "```")
-    for number in range(14):
+    for turn in range(14):
         files = [
             File(name, lines(8 + 7 * at, name) + f"about {FILES[name]}, edition {one}\n")
             for at, (name, one) in enumerate(editions.items())
         ]
-        editable = files[: chance.choice((3, 3, 3, 4))]
+        editable = [*files[: chance.choice((3, 3, 3, 4))], *others]
         if chance.random() < 0.15:
             fence = chance.choice((("```", "```"), ("~~~", "~~~")))
         context = [
-            *([user(f"{MAP_OPENING}\nsrc/other.py: {number // 5}"), assistant(MAP_ACK)] if number % 7 else []),
+            *([user(f"{MAP_OPENING}\nsrc/other.py: {turn // 5}"), assistant(MAP_ACK)] if turn % 7 else []),
             user(file_text(files[4:], READ_ONLY_OPENING, fence)), assistant(READ_ONLY_ACK),
             user(file_text(editable, fence=fence)), assistant(EDITABLE_ACK),
         ]  # fmt: skip
@@ -181,7 +189,7 @@ def _edits_files(_: int, chance: Random) -> Iterator[Body]:
         rules = system(f"You edit files between {fence[0]} and {fence[1]}.\n" + lines(9, "rule"))
         yield chat(rules, *turns, *context, question)
         edited = named if chance.random() < 0.6 else chance.choice(list(editions))
-        turns += [question, assistant(f"{edited}\n{fence[0]}\nline {number}\n{fence[1]}\n")]
+        turns += [question, assistant(f"{edited}\n{fence[0]}\nline {turn}\n{fence[1]}\n")]
         editions[edited] += chance.random() < 0.7
 
 
@@ -329,10 +337,7 @@ def _changes_settings(bodies: list[Body], chance: Random) -> Iterator[Body]:
     settings: Body = {}
     for body in bodies:
         if chance.random() < 0.4:
-            settings = chance.choice(
-                ({}, {"tool_choice": "auto"}, {"tool_choice": "none"}, {"reasoning_effort": "high"}, {"temperature": 1},
-                 {"parallel_tool_calls": False}, {"prompt_cache_options": {"mode": "explicit"}})
-            )  # fmt: skip
+            settings = chance.choice(SETTINGS)
         yield {**body, **settings}
 
 

@@ -56,6 +56,7 @@ class Decisions:
             for prefix in "pq"
         ]
         self._talks = Conversations(_TALKS_BYTES)
+        self._late: list[tuple[TierPlanner, Plan, Sent]] = []
         self._store: dict[str, bytes] = {}
         self._now = _BEGIN
         self._digests = {name: sha256() for name in ("sent", "decided", "learnt", "wire")}
@@ -70,8 +71,13 @@ class Decisions:
         self.plans.append(plan)
         self._digests["sent"].update(plan.body)
         self._note("decided", *_decided(plan))
-        if one.fate != "left":
+        waiting, self._late = self._late, []
+        if one.fate == "late":
+            self._late = [(planner, plan, one)]
+        elif one.fate != "left":
             self._end(planner, plan, one)
+        for ended in waiting:
+            self._end(*ended)
 
     def _planned(self, planner: TierPlanner, one: Sent) -> Plan:
         body, client = json.dumps(one.body).encode(), self.client

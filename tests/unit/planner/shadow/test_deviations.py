@@ -344,3 +344,16 @@ def test_keys_are_given_up_after_two_refusals_unless_one_was_ever_accepted(answe
         observations.key_was(accepted=is_accepted)
         seen = answers[:number]
         assert observations.takes_keys is (any(seen) or len(seen) < 2)
+
+
+@given(st.integers(0, 5), st.sampled_from([1500, 8190, 8191, 8192, 8193, 20_000]))
+def test_a_larger_minimum_is_learnt_from_three_prefixes_that_no_minimum_explains_otherwise(
+    reports: int, tokens: int
+) -> None:
+    """No page names a minimum of more than 8192 tokens."""
+    observations = ProviderObservations()
+    seen = Observation(Bill(0, tokens, 0, 0), Usage(tokens, 5, writes_told=True), tokens)
+    for _ in range(reports):
+        observations.observe(seen, PAGE, 1000.0)
+    is_learnt = reports >= 3 and tokens < 8192
+    assert observations.profile(PAGE, 1000.0).min_tokens == (tokens + 1 if is_learnt else PAGE.min_tokens)
