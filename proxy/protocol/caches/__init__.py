@@ -381,10 +381,11 @@ class MarkerCache(Cache):
                 self.table.forget(key)
 
     def _hit(self, prompt: PromptPositions, now: float) -> int:
-        """The deepest position that can be read, or -1."""
+        """The deepest position that can be read, or -1. Of more markers than the provider accepts, only the last ones
+        are looked at, as in ``_written``: there may be thousands."""
         get, minimum, scopes = self.table.get, self._profile.min_tokens, self._scopes(prompt)
         best = -1
-        for mark in sorted(prompt.marks, reverse=True):
+        for mark in sorted(prompt.marks, reverse=True)[: self._profile.max_marks]:
             if mark <= best or prompt.ends[mark] < minimum:
                 break
             best = max(best, self._walk(get, scopes[prompt.marks[mark] == "1h"], prompt, mark, now))

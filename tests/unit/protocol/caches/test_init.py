@@ -1,5 +1,6 @@
 """What all families have in common: copies, bounds, unknowns."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from proxy.protocol.caches import Bill, make_cache
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, PROFILES, CacheProfile, optimistic, pessimistic
 from tests.cache_prompts import line, prompt
-from tests.growth import assert_linear
+from tests.growth import assert_linear, steps_of
 
 TINY = replace(ANTHROPIC, min_tokens=1)
 
@@ -79,3 +80,11 @@ def test_the_time_for_a_bill_grows_with_the_blocks():
             cache.bill(worst, 1)
 
     assert_linear(work, range, 300)
+
+
+def test_a_bill_looks_at_no_more_markers_than_the_provider_accepts():
+    def steps(marks: Iterable[int]) -> int:
+        cache, marked = make_cache(ANTHROPIC), prompt(line(2_000), dict.fromkeys(marks, "5m"))
+        return steps_of(lambda: (cache.bill(marked, 1), cache.store(marked, 1, 1)))
+
+    assert steps(range(2_000)) < 3 * steps(range(1_996, 2_000))
