@@ -26,7 +26,7 @@ from msgspec import Raw
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field
 from proxy.protocol.request.demand import MEMBERS
-from proxy.protocol.request.message import SYSTEM_ROLES, Message, answered_calls, message_json, text_part
+from proxy.protocol.request.message import SYSTEM_ROLES, Message, answered_calls, message_json, text_part, within_bound
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import (
     MOST_ELEMENTS,
@@ -192,7 +192,7 @@ class ParsedBody:
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
                 raise Unreadable("too many parts")
             before = self._base.messages[: self.known] if self._base is not None else ()
-            self.transcript = Transcript((*before, *added), self._base, self.known)
+            self.transcript = Transcript((*before, *within_bound(before, added)), self._base, self.known)
         return self.transcript
 
     def starts(self, raws: Sequence[bytes]) -> Sequence[int]:

@@ -23,6 +23,7 @@ from proxy.protocol.request.transcript import (
 from tests.examples import examples
 from tests.fidelity.chats import File
 from tests.fidelity.checker import check
+from tests.growth import steps_of
 from tests.signed_thinking import SignedForm, signed
 from tests.talk import (
     MARK,
@@ -236,3 +237,36 @@ def test_the_head_is_another_with_other_instructions_or_tools_and_not_with_anoth
     now, then = (system(f"{lines(5)}Current time: 2026-01-01 10:0{n}:00\n{lines(5)}") for n in (1, 2))
     assert head(now, A) == head(then, A, B)
     assert len({head(now, A), head(HEAD, A), head(HEAD, A, tools=b"[]"), head(A)}) == 4
+
+
+def files_of(name: str, count: int) -> list[Body]:
+    return shown(*(File(f"{name}{number}.py", "x\n") for number in range(count)))
+
+
+def recognised_in(talk: Talk, *messages: Body) -> tuple[int, ...]:
+    plan = talk.send(chat(*messages))
+    assert plan.in_flight is not None
+    return plan.in_flight.analysis.incoming.transcript.recognised
+
+
+def test_messages_whose_pieces_would_be_too_many_together_stay_whole() -> None:
+    growing, messages = Talk(), [user("q")]
+    for name, count, expected in (
+        ("a", 900, (1,)), ("b", 900, (1, 3)), ("c", 900, (1, 3)), ("d", 3, (1, 3, 7)),
+    ):  # fmt: skip
+        messages += files_of(name, count)
+        asked = [*messages, user("go")]
+        assert recognised_in(growing, *asked) == recognised_in(Talk(), *asked) == expected
+
+
+def test_the_time_to_plan_does_not_grow_with_more_pieces_than_the_bound() -> None:
+    def steps(count: int) -> int:
+        talk = Talk()
+        messages = [message for number in range(count) for message in files_of(f"{number}/", 500)]
+        incoming = talk.planner.read(
+            talk.planner.reader.parse(json.dumps(chat(*messages, user("go"))).encode()), talk.route, talk.mode, 1.0
+        )
+        assert not isinstance(incoming, Plan)
+        return steps_of(lambda: talk.planner.decide(incoming))
+
+    assert steps(12) < 1.3 * steps(6)
