@@ -69,6 +69,23 @@ class TestFind:
         assert clients.send(SYSTEM, *examples, user("other"), assistant("z"), user("more"))[0] is other
         assert clients.send(SYSTEM, *examples, user("one"), assistant("y"), user("go on"))[0] is one
 
+    @pytest.mark.parametrize("notes", [["date"], ["date", "mode"]])
+    @pytest.mark.parametrize("is_prompt_first", [True, False])
+    def test_a_conversation_that_begins_with_several_user_messages_is_one_session(
+        self, clients: Clients, notes: list[str], is_prompt_first: bool
+    ) -> None:
+        sessions: dict[str, Session] = {}
+        for step in range(3):
+            for prompt in ("one", "other"):
+                loop = [m for n in range(step) for m in (calling(f"{prompt}{n}"), result(f"{prompt}{n}", "x"))]
+                opening = [user(prompt), *map(user, notes)] if is_prompt_first else [*map(user, notes), user(prompt)]
+                session, _ = clients.send(SYSTEM, *opening, *loop, tools=b"t")
+                assert sessions.setdefault(prompt, session) is session
+                if step == 2:
+                    later = [*loop, assistant(f"{prompt} is done"), user("more")]
+                    assert clients.send(SYSTEM, *opening, *later, tools=b"t")[0] is session
+        assert sessions["one"] is not sessions["other"]
+
     def test_a_retry_is_the_same_session_and_teaches_nothing(self, clients: Clients) -> None:
         first, _ = clients.send(SYSTEM, user("one"))
         again, observation = clients.send(SYSTEM, user("one"))

@@ -315,7 +315,9 @@ def test_a_summary_that_a_provider_may_make(members: dict[str, object], is_summa
 )
 def test_plugins_that_cost_no_more_than_searches(plugins: object, odd: str) -> None:
     assert wanted_by(plugins=plugins)[1] == odd
-    assert wanted_by(search_parameters={})[1] == "search_parameters"
+    for asked in ({}, {"mode": "auto"}, {"mode": "off", "Mode": "on"}, {"mode": ["off"]}, "off"):
+        assert wanted_by(search_parameters=asked)[1] == "search_parameters"
+    assert wanted_by(search_parameters={"mode": "off", "sources": [{"type": "x"}]}) == wanted_by()
 
 
 @pytest.mark.parametrize("name", ["tools", "plugins"])
