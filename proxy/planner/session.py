@@ -350,7 +350,8 @@ class SessionKeys:
     """The keys by which the cohort of a request, the records of its head, and its session are found.
 
     ``session_marks`` are looked up in their order. ``said`` are the pairs without the first one and without those in
-    front of the first answer, which say less. ``given_id`` is the id of a session that the client has named.
+    front of the first answer, which say less. ``beginning`` stands for all of the latter where there are several: each
+    may stand in other conversations, too. ``given_id`` is the id of a session that the client has named.
     ``transcript`` holds the messages; the volatile ``regions`` are cut out of their system texts.
     """
 
@@ -360,6 +361,7 @@ class SessionKeys:
     cohort_key: bytes
     preamble_key: PreambleKey
     opening: bytes
+    beginning: bytes
     session_marks: tuple[SessionMark, ...]
     said: Sequence[tuple[int, bytes]]
     given_id: str
@@ -411,12 +413,14 @@ class SessionTable:
         # rewrites its newest turn later. In a session's first request this pair may be an example that all sessions of
         # the client have.
         marks = [(base, pair) for _, pair in pairs[-newest - bool(session.requests) :] if pair != opening]
-        marks += [] if session.requests else _grown(base, place.said, -2, len(pairs))
-        if opening and (hint or len(place.said) <= bool(session.requests)):
+        marks += [] if session.requests else _grown(base, pairs, -2, len(pairs))
+        if opening and (hint or len(pairs) <= 1 + bool(session.requests)):
             marks.append((place.cohort_key, opening))
             # The first session with this opening keeps it: a side call does not take the conversation's place.
             if self._sessions.get(self.known((base, opening)), session) is session:
                 marks.append((base, opening))
+        if place.beginning and len(place.said) <= bool(session.requests):
+            marks.append((place.cohort_key, place.beginning))
         for mark in marks:
             self._by_pair.put(mark, session.id)
         session.known_by = tuple(marks)
@@ -438,15 +442,13 @@ class SessionTable:
         if regions:
             transcript = seen_volatile(transcript, regions)
         cohort_key = digest(base, tools, *[one.fixed for one in transcript.messages[: transcript.preamble]])
-        first = max(1, transcript.opening_pairs)
-        opening, said = pairs[0][1] if pairs else b"", pairs[first:]
-        if hint:
-            opening = digest(b"hint", hint.encode())
-        elif first > 1:
-            # All that is shown in front of the first answer counts: a part of it may stand in every conversation.
-            opening = digest(*[pair for _, pair in pairs[:first]])
+        opening = digest(b"hint", hint.encode()) if hint else pairs[0][1] if pairs else b""
+        first = transcript.opening_pairs
+        said = pairs[max(1, first) :]
+        beginning = digest(*[pair for _, pair in pairs[:first]]) if first > 1 and not hint else b""
         marks = [] if hint else [(base, pair) for _, pair in reversed(said[-_NEWEST_PAIRS:])]
-        marks += [] if hint else _grown(base, said, -3, len(pairs) - 1)
+        marks += [] if hint else _grown(base, pairs, -3, len(pairs) - 1)
+        marks += [(cohort_key, beginning)] if beginning else []
         if opening:
             marks += [(cohort_key, opening), (base, opening)]
         return SessionKeys(
@@ -456,6 +458,7 @@ class SessionTable:
             cohort_key=cohort_key,
             preamble_key=preamble_key,
             opening=opening,
+            beginning=beginning,
             session_marks=tuple(marks),
             said=said,
             given_id=digest(base, b"hint", hint.encode(), cohort_key).hex() if hint else "",
@@ -513,7 +516,10 @@ class SessionTable:
             session = self._sessions.get(known((base, pair), ""))
             if session is not None:
                 return session
-        for mark in _grown(base, place.said, -3, len(pairs) - 1):
+        begun = self._sessions.get(known((place.cohort_key, place.beginning), ""))
+        if begun is not None:
+            return begun
+        for mark in _grown(base, pairs, -3, len(pairs) - 1):
             return self._sessions.get(known(mark, ""))
         return None
 
@@ -541,12 +547,12 @@ class SessionTable:
         return cohort
 
 
-def _grown(base: bytes, said: Sequence[tuple[int, bytes]], place: int, count: int) -> list[SessionMark]:
+def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: int) -> list[SessionMark]:
     """The session mark of the pair in this ``place`` of a conversation that had ``count`` pairs. Some clients rewrite
     each turn once it is no longer the newest (they remove a reminder). From its second request on, a session of such a
     client is found by this mark. An example with which all sessions begin has no turn behind it that other sessions do
     not have: a session with the same number of turns is another one."""
-    return [(base, digest(b"grown", said[place][1], b"%d" % count))] if len(said) + place >= 0 else []
+    return [(base, digest(b"grown", pairs[place][1], b"%d" % count))] if len(pairs) + place > 0 else []
 
 
 def seen_volatile(transcript: Transcript, regions: Regions) -> Transcript:
