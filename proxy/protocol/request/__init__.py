@@ -21,12 +21,13 @@ from typing import NamedTuple
 
 import msgspec
 import orjson
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, field
+from proxy.protocol.recognition import MOST_PIECES, MessageKind
 from proxy.protocol.request.demand import MEMBERS
-from proxy.protocol.request.message import SYSTEM_ROLES, Message, answered_calls, message_json, text_part, within_bound
+from proxy.protocol.request.message import SYSTEM_ROLES, Message, answered_calls, message_json, text_part
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import (
     MOST_ELEMENTS,
@@ -192,7 +193,7 @@ class ParsedBody:
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
                 raise Unreadable("too many parts")
             before = self._base.messages[: self.known] if self._base is not None else ()
-            self.transcript = Transcript((*before, *within_bound(before, added)), self._base, self.known)
+            self.transcript = Transcript((*before, *_within_bound(before, added)), self._base, self.known)
         return self.transcript
 
     def starts(self, raws: Sequence[bytes]) -> Sequence[int]:
@@ -207,6 +208,30 @@ class ParsedBody:
                 place += len(raw) + 1
             self._starts = starts
         return self._starts
+
+
+def _within_bound(before: Sequence[Message], added: Sequence[Message]) -> Sequence[Message]:
+    """The ``added`` messages of a conversation that has those ``before``. A message stays whole if its pieces of
+    context would be too many, together with those of all messages in front of it: planning takes time for each."""
+    if not any(map(_context_pieces, added)):
+        return added
+    room = MOST_PIECES - sum(map(_context_pieces, before))
+    found: list[Message] = []
+    for message in added:
+        pieces, own = _context_pieces(message), message.digest
+        if pieces > room:
+            pieces = 0
+            message = structs.replace(
+                message, turn=own, fixed=own, text=None, recognition=None, cut_digests=(), memo={}
+            )
+        room -= pieces
+        found.append(message)
+    return found
+
+
+def _context_pieces(message: Message) -> int:
+    known = message.recognition
+    return len(known.cuts) if known is not None and known.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE) else 0
 
 
 def parse_body(body: bytes) -> ParsedBody:

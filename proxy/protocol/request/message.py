@@ -13,15 +13,7 @@ from msgspec.structs import replace
 from proxy.kit.lru import Bounded
 from proxy.kit.value import digest
 from proxy.protocol.caches import Life
-from proxy.protocol.recognition import (
-    MOST_PIECES,
-    Cut,
-    MessageKind,
-    PieceKind,
-    Recogniser,
-    Recognition,
-    recognise_text,
-)
+from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.protocol.recognition.lines import closes_fences
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
 from proxy.protocol.wire.json_body import (
@@ -130,28 +122,6 @@ class Message(Struct, frozen=True):
         if found is None:
             found = self.memo[sign] = sign(self.raw)
         return found is True
-
-
-def within_bound(before: Sequence[Message], added: Sequence[Message]) -> Sequence[Message]:
-    """The ``added`` messages of a conversation that has those ``before``. A message stays whole if its pieces of
-    context would be too many, together with those of all messages in front of it: planning takes time for each."""
-    if not any(map(_context_pieces, added)):
-        return added
-    room = MOST_PIECES - sum(map(_context_pieces, before))
-    found: list[Message] = []
-    for message in added:
-        pieces = _context_pieces(message)
-        if pieces > room:
-            own, pieces = message.digest, 0
-            message = replace(message, turn=own, fixed=own, text=None, recognition=None, cut_digests=(), memo={})
-        room -= pieces
-        found.append(message)
-    return found
-
-
-def _context_pieces(message: Message) -> int:
-    known = message.recognition
-    return len(known.cuts) if known is not None and known.form in (MessageKind.CONTEXT, MessageKind.CANDIDATE) else 0
 
 
 def message_json(role: str, text: str) -> bytes:
