@@ -429,3 +429,13 @@ async def test_a_fallback_with_a_budget_is_set_aside_where_nothing_was_asked_bef
         (ask,) = asked.reservation.further
         assert (ask.exchange_id, ask.team, ask.entry.model, ask.entry.cost) == (f"{asked.arrival.id}+1", "red", "n", 0)
         assert (ask.entry.exchange_id, ask.entry.plain_tokens) == (ask.exchange_id, 0)
+
+
+async def test_what_was_refused_holds_nothing_that_could_be_given_back() -> None:
+    async with budgeting(replace(TOTAL, hard=DOLLAR)) as one:
+        asked = exchange(SIZE)
+        with pytest.raises(BudgetExceeded):
+            await one.reserve(asked)
+        one.store.calls.clear()
+        await one.reservations.settle(asked)
+        assert one.store.calls == []
