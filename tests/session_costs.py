@@ -4,6 +4,7 @@ The bills are those of a provider that is written from the published rules (``te
 kinds of caches, of the embedded one.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.hookspecs import build_plugin_manager, recognisers
@@ -48,15 +49,19 @@ class Provider:
 
 
 def cost_of_ours(
-    sent: list[Sent], profile: CacheProfile, *, hoists: bool = False, hint: str = "", mode: Mode = Mode.TIER
+    sent: list[Sent],
+    profile: CacheProfile,
+    *,
+    hoists: bool = False,
+    hint: Callable[[int], str] = lambda number: "",
+    mode: Mode = Mode.TIER,
 ) -> float:
-    """``hint`` is a session id that the client gives with all requests but the first."""
+    """``hint`` is the session id that the client gives with a request, by the request's number."""
     planner = TierPlanner(quick(encode()), recognisers(build_plugin_manager()))
     provider = Provider(profile, hoists=hoists)
-    unnamed = Route("scope", "model", "model", profile, server=EMBEDDED)
-    named = replace(unnamed, hint=hint)
-    for one in sent:
-        plan = planner.plan(one.body, named if one is not sent[0] else unnamed, mode, one.at)
+    route = Route("scope", "model", "model", profile, server=EMBEDDED)
+    for number, one in enumerate(sent):
+        plan = planner.plan(one.body, replace(route, hint=hint(number)), mode, one.at)
         assert plan.surprise is None
         usage = provider.send(plan.body, one.at)
         planner.on_accepted(plan, one.at)

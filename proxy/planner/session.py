@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import Annotated, NamedTuple, TypeVar
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, msgpack
 
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.value import dataclass, digest
@@ -25,7 +25,7 @@ from proxy.planner.change_rates import (
     turn_survival,
 )
 from proxy.planner.record import NOTHING_SENT, PromptRecord, SentPrompt
-from proxy.planner.tiers import Classic
+from proxy.planner.tiers import Classic, Item
 from proxy.planner.volatile_lines import (
     LineHashes,
     Regions,
@@ -328,6 +328,13 @@ class Session(SessionMemory, kw_only=True):
         for name in SessionMemory.__struct_fields__:
             setattr(self, name, getattr(memory, name))
 
+    def branch_off(self, trunk: "Session") -> None:
+        """Begin with the facts that another session has learnt so far."""
+        self.restore(_MEMORY.decode(msgpack.encode(trunk.memory())))
+        self.tracker.items = _PIECES.decode(msgpack.encode(trunk.tracker.items))
+        self.tracker.policy, self.tracker.sequence = trunk.tracker.policy, trunk.tracker.sequence
+        self.sent = trunk.sent
+
     def notice(self, transcript: Transcript) -> None:
         """Learn from a request, before it is planned, which messages its client renders anew. Such a message replaces
         an earlier one with the same opening. A turn never does this."""
@@ -343,6 +350,10 @@ class Session(SessionMemory, kw_only=True):
             if one is not None and before is not None and before != one and before not in present:
                 self.rendered_anew.add(name)
         self.candidates = {name: one for name, one in found.items() if one is not None}
+
+
+_MEMORY = msgpack.Decoder(SessionMemory)
+_PIECES = msgpack.Decoder(dict[str, Item])
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +408,8 @@ class SessionTable:
         Without the client's own id, a request belongs to the session whose newest pair (last user turn and the turn
         before it) it still contains. A conversation that was continued, retried or trimmed at its beginning contains
         this pair; another one does not. If only the session's id or its first turn is known, the head must be alike,
-        too, because side calls share the id and the first turn with the conversation.
+        too, because side calls share the id and the first turn with the conversation. A session with a new id begins
+        with the facts of the session that it continues: it is a branch, or its client gives each request another id.
         """
         base, opening, transcript, hint = place.base, place.opening, place.transcript, place.given_id
         preamble, pairs = transcript.messages[: transcript.preamble], transcript.pairs
@@ -407,6 +419,8 @@ class SessionTable:
             session = self._opened(place, preamble)
         if session is None:
             session = self.begin(hint or f"{self.prefix}{self._next}", place.cohort_key, place.preamble_key)
+            if hint and (trunk := self._trunk(place, newest)) is not None:
+                session.branch_off(trunk)
             session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
         # A client may show texts beside its prompt and not keep them. The pair before these helps if the client
@@ -423,6 +437,8 @@ class SessionTable:
             marks.append((place.cohort_key, place.beginning))
         for mark in marks:
             self._by_pair.put(mark, session.id)
+        if hint and pairs:
+            self._by_pair.put(_first(place), session.id)
         session.known_by = tuple(marks)
         return session
 
@@ -523,6 +539,17 @@ class SessionTable:
             return self._sessions.get(known(mark, ""))
         return None
 
+    def _trunk(self, place: SessionKeys, newest: int) -> Session | None:
+        """The session that a request with a new id continues; None if the request begins a conversation. A session with
+        the same first turn is the one only if the request repeats its newest turn and adds to it: clients that measure
+        models begin many conversations alike, each with an id of its own."""
+        trunk, turns = self._continued(place, newest), place.transcript.turns
+        if trunk is None and place.transcript.pairs:
+            first = self._sessions.get(self._by_pair.get(_first(place), ""))
+            if first is not None and 0 < len(first.turns) < len(turns) - place.transcript.preamble:
+                trunk = first if first.turns[-1] in turns else None
+        return trunk
+
     def _opened(self, place: SessionKeys, preamble: tuple[Message, ...]) -> Session | None:
         """The session that began with the same opening, under the same or similar instructions."""
         session = self._sessions.get(self._by_pair.get((place.cohort_key, place.opening), ""))
@@ -545,6 +572,11 @@ class SessionTable:
         cohort = self._cohorts.setdefault(key, SessionCohort(has_tools))
         self._cohorts.used(key)
         return cohort
+
+
+def _first(place: SessionKeys) -> SessionMark:
+    """The session mark of a conversation's first turn, for sessions that have ids of their client's."""
+    return place.cohort_key, digest(b"first", place.transcript.pairs[0][1])
 
 
 def _grown(base: bytes, pairs: Sequence[tuple[int, bytes]], place: int, count: int) -> list[SessionMark]:

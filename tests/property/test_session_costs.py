@@ -5,7 +5,7 @@ changes in any place (``tests.changing``).
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -55,7 +55,10 @@ def hold_with_pauses(seed: int) -> None:
 def hold_unkept(seed: int) -> None:
     """The conversation is recognised as if the client had named it, from its second request on."""
     sent = unkept(seed)
-    ours, named = cost_of_ours(sent, ANTHROPIC), cost_of_ours(sent, ANTHROPIC, hint="named")
+    ours, named = (
+        cost_of_ours(sent, ANTHROPIC),
+        cost_of_ours(sent, ANTHROPIC, hint=lambda number: "named" if number else ""),
+    )
     assert ours <= TOLERANCE * named + encode()(sent[1].body.decode())
 
 
@@ -112,6 +115,47 @@ def test_no_session_is_dearer_than_with_the_markers_of_its_client(
     make: Callable[[int], list[Sent]], most: float, seed: int, mode: Mode
 ) -> None:
     assert excess_over_own(marked_by_client(make(seed), seed), mode) <= most
+
+
+IDS: Mapping[str, Callable[[int], str]] = {
+    "another in each request": lambda number: f"id {number}",
+    "another now and then": lambda number: f"id {number // 7}",
+    "not in each request": lambda number: "id" if number % 3 else "",
+    "one of two": lambda number: f"id {number % 2}",
+}
+
+
+@pytest.mark.parametrize("make", [append_only, changing])
+@settings(max_examples=examples(40, least=3), phases=without_shrinking, deadline=None)
+@given(seeds, st.sampled_from(sorted(IDS)))
+def test_no_session_is_dearer_because_of_the_ids_that_its_client_gives(
+    make: Callable[[int], list[Sent]], seed: int, ids: str
+) -> None:
+    sent = make(seed)
+    most = max(encode()(one.body.decode()) for one in sent)
+    best = TOLERANCE * cost_of_best(sent, ANTHROPIC)
+    assert cost_of_ours(sent, ANTHROPIC, hint=IDS[ids]) <= best + 2 * ALLOWANCE * most
+
+
+@settings(max_examples=examples(40, least=3), phases=without_shrinking, deadline=None)
+@given(seeds)
+def test_conversations_that_begin_alike_and_have_ids_of_their_own_learn_nothing_wrong_of_each_other(seed: int) -> None:
+    """A client that measures a model begins the same conversation many times, and each goes on in another way."""
+    chance, begins = Random(seed), append_only(seed)[:2]
+    sent: list[tuple[Sent, str]] = []
+    for run in range(4):
+        at, messages = chance.uniform(0, 200), json.loads(begins[0].body)["messages"]
+        for turn in range(4):
+            body = json.dumps({"model": "m", "messages": messages}).encode()
+            sent.append((Sent(begins[0].at + at, body), f"run {run}"))
+            at += chance.uniform(2, 60)
+            said = f"{chance.random()} of run {run}, {turn}"
+            messages = [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": f"And {said}?"}]
+    sent.sort(key=lambda one: one[0].at)
+    requests, ids = [one for one, _ in sent], [name for _, name in sent]
+    most = max(encode()(one.body.decode()) for one in requests)
+    ours = cost_of_ours(requests, ANTHROPIC, hint=ids.__getitem__)
+    assert ours <= TOLERANCE * cost_of_best(requests, ANTHROPIC) + 0.5 * most
 
 
 def written_otherwise(sent: Sequence[Sent], chance: Random) -> list[Sent]:
