@@ -123,7 +123,8 @@ def commit_reading(
         return
     cohort, gap = session.cohort, now - session.last_at if session.requests else None
     if gap is not None:
-        cohort.continued += session.requests == 1
+        # The session that a branch continues may have begun in another cohort.
+        cohort.continued += session.requests == 1 or not cohort.continued
         if observation.broke is not None:
             remember(cohort.breaks, observation.broke, REMEMBERED_BREAKS)
         session.own_head.add(session.preamble, observation.preamble, session.replaced)
