@@ -57,7 +57,8 @@ def blocks(body: Body) -> list[tuple[Block, bool]]:
             marked = whole or (isinstance(content, list) and any(map(_is_marked, content)))
             found.append(((role, *texts), marked))
         elif isinstance(content, str):
-            found.append(((role, "text", content), whole))
+            # An empty text beside calls is no block: https://docs.anthropic.com/en/api/messages refuses empty texts.
+            found += [((role, "text", content), whole)] if content or not message.get("tool_calls") else []
         else:
             found += [(_part(role, p), _is_marked(p)) for p in content or []]
         found += [(("call", _canonical(_bare(c))), _is_marked(c)) for c in message.get("tool_calls") or []]
