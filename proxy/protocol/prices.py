@@ -2,9 +2,9 @@
 
 Prices are read from litellm's price map (``proxy.models.deployments``), whose fields are USD per token. Missing
 prices are filled in such a way that a saving is never overstated: a cache read or a cache write without a price of its
-own costs the input price. If the map has no price for a tool that the provider runs, OpenAI's prices are used:
-https://platform.openai.com/docs/pricing#built-in-tools. They are the dearest of the published prices. All functions are
-pure.
+own costs the input price. If the map has no price for a tool that the provider runs, the dearest known one is used:
+Google's for a search (https://ai.google.dev/gemini-api/docs/pricing), and OpenAI's for all else
+(https://platform.openai.com/docs/pricing#built-in-tools). All functions are pure.
 """
 
 import re
@@ -46,7 +46,7 @@ _MOST_USD = 1e9
 MOST_AMOUNT = (1 << 53) - 1
 """The largest amount that a store counts exactly, of whatever unit. It is more than any hard limit, and larger amounts
 count as this one."""
-SEARCH_USD = 0.025
+SEARCH_USD = 0.035
 FILE_SEARCH_USD = 0.0025
 CODE_USD = 0.03
 FAST_FACTOR = 6.0
@@ -281,12 +281,11 @@ def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
     tiers = []
     for k in sorted({int(m[1]) for m in map(_ABOVE.match, entry) if m}):
         named = f"_above_{k}k_tokens"
-        if service and _INPUT + named + service not in entry:
+        dearer = _rates(entry, named, usual or base)
+        if usual is not None and usual.input and _INPUT + named + service not in entry:
             # A discount on short prompts is none on long ones.
-            ratio = max(1.0, base.input / usual.input) if usual is not None and usual.input else 1.0
-            tiers.append((k * 1000, _rates(entry, named, usual).times(ratio)))
-        else:
-            tiers.append((k * 1000, _rates(entry, named + service, base)))
+            dearer = dearer.times(max(1.0, base.input / usual.input))
+        tiers.append((k * 1000, _rates(entry, named + service, dearer)))
     return replace(base, tiers=tuple(tiers))
 
 
@@ -303,17 +302,18 @@ def _is_needed(key: str) -> bool:
 
 def _rates(entry: Entry, suffix: str, base: Price | None) -> Price:
     """The rates under one suffix. A tier's missing rate keeps its proportion to the input price, but a discount on the
-    input is none on reads."""
+    input is none on what the map does not name."""
     flat, output, read = (usd(entry, name + suffix) for name in (_INPUT, _OUTPUT, _READ))
     if flat is None:
         flat = base.input if base else 0.0
-    usual = base.times(flat / base.input if base.input else 1.0) if base else Price(flat, 0.0, flat, flat, 0.0)
+    ratio = flat / base.input if base and base.input else 1.0
+    usual = base.times(max(1.0, ratio)) if base else Price(flat, 0.0, flat, flat, 0.0)
     # In the map, 0 means "no write fee" (DeepSeek, GLM): such tokens cost the input price.
     short = usd(entry, _WRITE + suffix) or usual.write_5m
     long = next((found for key in _WRITE_LONG if (found := usd(entry, key + suffix))), None)
     if long is None:
         long = usual.write_1h if base else short
-    unnamed = max(usual.read, min(base.read, flat)) if base else flat
+    unnamed = max(base.read * ratio, min(base.read, flat)) if base else flat
     thought = usd(entry, _THOUGHT + suffix)
     return Price(
         flat, usual.output if output is None else output, unnamed if read is None else read, short, long,

@@ -14,6 +14,7 @@ import asyncio
 import ssl
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Self
 from urllib.parse import quote, unquote
 
@@ -158,17 +159,16 @@ class HttpUpstream:
         plain = f"{deployment.base_url}{call.path}{'?' if call.query else ''}{call.query}"
         address = _azure_address(call) if deployment.speaks_azure else plain
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=deployment.timeout_s)
+        limit_s = self._connect_s + deployment.timeout_s
         try:
-            # Behind an interim answer (1xx), aiohttp waits without a limit. An upload takes its time.
-            async with asyncio.timeout(
-                self._connect_s + deployment.timeout_s if isinstance(call.body, bytes) else None
-            ):
+            # Behind an interim answer (1xx), and while it sends, aiohttp waits without a limit.
+            async with asyncio.timeout(limit_s) as limit:
                 response = await session.request(
                     call.method,
                     # The path is already percent-encoded and must not be changed.
                     URL(address, encoded=True),
                     headers=call.headers,
-                    data=call.body or None,
+                    data=(call.body if isinstance(call.body, bytes) else _timed(call.body, limit, limit_s)) or None,
                     allow_redirects=False,
                     timeout=timeout,
                 )
@@ -199,6 +199,22 @@ class HttpUpstream:
         # Newer versions also lose an answer with more than 128 headers. Older ones do not know this as an argument.
         self._session._max_headers = READ_BUFFER_BYTES
         return self._session
+
+
+async def _timed(parts: AsyncIterator[bytes], limit: asyncio.Timeout, limit_s: float) -> AsyncIterator[bytes]:
+    """The parts of an upload. The limit holds for the time in which the upstream takes a part, and for its answer. It
+    does not hold while the client sends."""
+
+    def hold(seconds: float | None) -> None:
+        with suppress(RuntimeError):  # the answer has come already
+            limit.reschedule(seconds and asyncio.get_running_loop().time() + seconds)
+
+    hold(None)
+    async for part in parts:
+        hold(limit_s)
+        yield part
+        hold(None)
+    hold(limit_s)
 
 
 def _azure_address(call: Call) -> str:

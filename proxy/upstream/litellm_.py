@@ -51,6 +51,9 @@ _DECORATION = re.compile(
     r"|(?<!\s)\s*+Handle with `litellm\.\w++`\.?$"
 )
 
+# Messages about an answer that litellm cannot read.
+_QUOTING = re.compile(r"Empty or invalid response from LLM endpoint|Unexpected response from Azure")
+
 _WRAPPERS = frozenset({"APIConnectionError", "MidStreamFallbackError"})
 
 _PASSED_HEADERS = re.compile(
@@ -69,16 +72,18 @@ class ErrorMap:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = tuple(secrets)
+        # Whether the provider has taken the call, and its answer is being read.
+        self.is_answering = False
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, _kind: type[BaseException] | None, exc: BaseException | None, _tb: TracebackType | None) -> None:
         if isinstance(exc, Exception) and not isinstance(exc, ProxyError):
-            raise translate(exc, self._secrets) from exc
+            raise translate(exc, self._secrets, is_answering=self.is_answering) from exc
 
 
-def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
+def translate(exc: Exception, secrets: Iterable[str] = (), *, is_answering: bool = False) -> ProxyError:
     """The ProxyError for an exception that came out of litellm."""
     import httpx
     import openai
@@ -105,7 +110,7 @@ def translate(exc: Exception, secrets: Iterable[str] = ()) -> ProxyError:
             return broken.unreached() if is_unreached else broken
     if any(isinstance(cause, StopAsyncIteration) for cause in chain):
         return StreamEndedEarly("the provider ended the stream before it was complete")
-    return _refused_by_litellm(chain, secrets)
+    return _refused_by_litellm(chain, secrets, is_answering=is_answering)
 
 
 def strip_secrets(message: str, secrets: Iterable[str] = ()) -> str:
@@ -161,10 +166,11 @@ def _said(response: "httpx.Response") -> Mapping[str, Any]:
     return {"message": error, "code": body.get("code")} if isinstance(error, str) else {}
 
 
-def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]) -> ProxyError:
+def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str], *, is_answering: bool) -> ProxyError:
     """The error for all other cases: litellm's own refusal, an error event in a stream, or an unexpected error.
 
     The classes in which litellm wraps unknown errors have a traceback as their message, so their message is not shown.
+    Neither is a message about an answer that litellm cannot read, because it quotes the answer.
     """
     for cause in reversed(chain):
         status = getattr(cause, "status_code", None)
@@ -174,6 +180,12 @@ def _refused_by_litellm(chain: tuple[BaseException, ...], secrets: Iterable[str]
             continue
         status = status if isinstance(status, int) and shown else 502
         message = str(said.get("message") or getattr(cause, "message", "") or "the request was refused")
+        # For an answer, litellm makes up the status 422 or 500.
+        is_unread = not (said or hasattr(chain[-1], "status_code") or hasattr(chain[-1], "body")) and (
+            is_answering or status == 422 or status >= 500
+        )
+        if is_unread or _QUOTING.match(_DECORATION.sub("", message)):
+            return UpstreamError(f"litellm could not read the provider's answer ({type(chain[-1]).__name__})")
         refusal = UpstreamRejected(
             strip_secrets(_DECORATION.sub("", message).strip(), secrets),
             status=status,
@@ -253,6 +265,7 @@ async def _opened(stream: Any, errors: ErrorMap) -> Answer:
     """Wait for the first chunk. A call may be refused or end only then, and that must be known before the client gets
     bytes."""
     is_open = False
+    errors.is_answering = True
     try:
         with errors:
             first = await anext(stream, None)

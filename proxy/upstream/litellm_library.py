@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from functools import partialmethod
 from typing import Any
 
 from proxy.engine.headers import ID_HEADERS
@@ -124,6 +125,7 @@ class Library:
 def _import_litellm() -> Any:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    import aiohttp
     import httpx
     import litellm
 
@@ -141,13 +143,15 @@ def _import_litellm() -> Any:
     # (streaming_handler.raise_on_model_repetition).
     litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
     httpx.AsyncClient.follow_redirects = property(_follows_redirects, lambda *_: None)  # type: ignore[assignment]
+    # litellm's own handler on aiohttp (aiohttp_openai) leaves out what its transport under httpx says.
+    aiohttp.ClientSession.post = partialmethod(aiohttp.ClientSession.post, allow_redirects=False)  # type: ignore[method-assign,assignment]
     for callbacks in (litellm.callbacks, litellm.success_callback, litellm.failure_callback, litellm.input_callback):
         callbacks.clear()
     return litellm
 
 
 def _follows_redirects(_client: object) -> bool:
-    """Whatever litellm wants: httpx would send the prompt, and most providers' keys, to wherever a provider points."""
+    """Whatever litellm wants: it would send the prompt, and most providers' keys, to wherever a provider points."""
     return False
 
 

@@ -23,6 +23,8 @@ model_list:
      model_info: {transport: litellm}}
   - {model_name: claude, litellm_params: {model: anthropic/claude-3-5-haiku-20241022, api_base: "{beta}", api_key: sk-provider-beta-f94e7a3350},
      model_info: {transport: litellm}}
+  - {model_name: over-aiohttp, litellm_params: {model: aiohttp_openai/cheap-1, api_base: "{alpha}/v1/chat/completions", api_key: sk-provider-alpha-6b1f0c8e2d},
+     model_info: {transport: litellm}}
 router_settings: {num_retries: 0, disable_cooldowns: true}
 stratiform:
   port: 0
@@ -206,6 +208,18 @@ def test_litellm_follows_no_redirect(behind_litellm: World, model: str, status: 
     assert len(world.sent()) == 1
     assert reply.status == status
     assert reply.header("location") is None
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_litellm_follows_no_redirect_over_aiohttp(behind_litellm: World, status: int) -> None:
+    """For these models, litellm calls aiohttp itself, and reads any answer below 400 as a completion."""
+    world = behind_litellm
+    world.forget()
+    world.providers["alpha"].script = lambda _: Answer(status, {}, [("location", f"{canary(world)}/v1/stolen")])
+    reply = world.call("POST", CHAT, chat("over-aiohttp"))
+    assert world.sent("canary") == []
+    assert len(world.sent()) == 1
+    assert reply.status >= 400
 
 
 @pytest.mark.parametrize("row", FIELDS.values(), ids=FIELDS)

@@ -32,7 +32,15 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
-from proxy.protocol.response.event_format import BOM, MAX_EVENT_BYTES, EventCutter, EventPart, event_data, payload_of
+from proxy.protocol.response.event_format import (
+    BOM,
+    MAX_EVENT_BYTES,
+    NAMED_ERROR,
+    EventCutter,
+    EventPart,
+    event_data,
+    payload_of,
+)
 from proxy.protocol.response.outcome import AnswerFacts, Outcome, Received, known_items
 from proxy.protocol.response.usage import items_of, mapping
 from proxy.protocol.wire.json_body import INSIDE, PIECE_BYTES, RUN, SHALLOW, read_or_mended
@@ -291,7 +299,7 @@ class BodyFold:
 _NOTABLE = re.compile(
     rb'"(?:usage(?:Metadata)?"(?!\s*:\s*null)|finish_reason"\s*:\s*"|error"(?!\s*:\s*null)|amazon-bedrock-invocation'
     rb'|message_stop"|response\.(?:completed|failed|incomplete)")'
-    rb"|\[DONE\]"
+    rb"|\[DONE\]|event: ?error"
 )
 # Nothing follows these events, as nothing follows [DONE]: https://docs.anthropic.com/en/api/messages-streaming,
 # https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -401,8 +409,10 @@ class StreamFold:
             self._is_done = True
             return event
         payload = payload_of(data)
-        self._learn(payload)
         told = mapping(payload)
+        if NAMED_ERROR.match(event):
+            payload = told = {**told, "error": told.get("error") or told or {"type": "error"}}
+        self._learn(payload)
         # Servers write such an event with an empty list of choices, with null, or without choices.
         drops = self._drop and not told.get("choices") and "error" not in told
         return b"" if drops and isinstance(told.get("usage"), dict) else event

@@ -127,7 +127,8 @@ def payload_of(data: bytes) -> object:
     return read_or_mended(orjson.loads, data)
 
 
-_NAMED = re.compile(rb"event: ?error")
+# An event that begins so is an error, whatever its data is.
+NAMED_ERROR = re.compile(rb"event: ?error")
 _ERROR = re.compile(rb'"error"(?!\s?:\s?null)|(?:^|[\r\n])event: ?error')
 # Members in which the Responses API repeats parts of the request: schemas, whose properties may have any name.
 _ECHOED = frozenset({"tools", "text", "metadata"})
@@ -187,7 +188,7 @@ class ErrorEvents:
 def _stand_in(event: bytes) -> bytes:
     """The error event that replaces one that is too long to be shown."""
     error = UpstreamUnavailable(f"the upstream failed; its error has more than {MOST_BYTES} bytes and is not shown")
-    return sse_error(error, ErrorForm.ANTHROPIC if _NAMED.match(event) else ErrorForm.OPENAI)
+    return sse_error(error, ErrorForm.ANTHROPIC if NAMED_ERROR.match(event) else ErrorForm.OPENAI)
 
 
 def error_in(events: bytes) -> int | None:
@@ -199,7 +200,7 @@ def error_in(events: bytes) -> int | None:
 def _is_error(event: bytes) -> bool:
     """Whether a long event with the word "error" says that something failed. An event that cannot be read counts as an
     error, because it may quote a key."""
-    if (payload := payload_of(event_data(event))) is None or _NAMED.match(event):
+    if (payload := payload_of(event_data(event))) is None or NAMED_ERROR.match(event):
         return True
     return any(isinstance(one, dict) and one.get("error") is not None for one in values_within(payload, _ECHOED))
 

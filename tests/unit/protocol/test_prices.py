@@ -107,6 +107,26 @@ def test_a_tiers_missing_rates_keep_their_proportion():
     assert long.output == pytest.approx(3e-05)
 
 
+def test_a_discount_is_none_on_what_the_map_does_not_name():
+    """azure/gpt-5.5 names no output price at its tier ``flex``, and litellm books the usual one."""
+    price = price_of(
+        {
+            "input_cost_per_token": 4.0, "output_cost_per_token": 24.0, "cache_read_input_token_cost": 1.0,
+            "input_cost_per_token_flex": 2.0, "cache_read_input_token_cost_flex": 0.5,
+            "input_cost_per_token_above_200k_tokens": 8.0, "output_cost_per_token_above_200k_tokens": 36.0,
+            "cache_read_input_token_cost_above_200k_tokens": 2.0, "input_cost_per_token_above_200k_tokens_flex": 4.0,
+        }
+    ).served("flex")  # fmt: skip
+    short, long = price.at(200_000), price.at(200_001)
+    assert (short.input, short.read, short.output) == (2.0, 0.5, 24.0)
+    assert (long.input, long.read, long.output) == (4.0, 2.0, 36.0)
+
+
+def test_a_search_without_a_price_costs_as_much_as_the_dearest():
+    """That of Google: https://ai.google.dev/gemini-api/docs/pricing."""
+    assert price_of({"input_cost_per_token": 1.0}).extras.search == 0.035
+
+
 def test_dashscopes_stepped_prices():
     price = price_of(
         {

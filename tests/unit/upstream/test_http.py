@@ -228,6 +228,43 @@ async def test_silence_ends_in_a_timeout(before: bytes, rest: bytes) -> None:
             await read_all(upstream, call(url, timeout_s=0.05))
 
 
+@pytest.mark.parametrize("before", [b"", HINTS])
+@pytest.mark.parametrize("parts", [0, 3, 2000])
+async def test_an_upload_that_is_not_taken_ends_in_a_timeout(before: bytes, parts: int) -> None:
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(before)
+        await asyncio.Event().wait()
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(parts):
+            yield bytes(1 << 16)
+
+    async with sending(connect_s=0.05) as upstream, serving_raw(handler) as url, asyncio.timeout(10):
+        with pytest.raises(UpstreamTimeout):
+            await read_all(upstream, call(url, body=body(), timeout_s=0.05))
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+async def test_a_client_may_take_its_time_for_an_upload(*, is_early: bool) -> None:
+    """Its own limits hold for it. An upstream may also answer before it has read all."""
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not is_early:
+            await reader.readuntil(b"0\r\n\r\n")
+        writer.write(HINTS + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await writer.drain()
+        await reader.read()
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(2):
+            yield b"part"
+            await asyncio.sleep(0.2)
+
+    async with sending(connect_s=0.05) as upstream, serving_raw(handler) as url, asyncio.timeout(10):
+        status, _, found = await read_all(upstream, call(url, body=body(), timeout_s=0.1))
+    assert (status, found) == (200, b"ok")
+
+
 async def test_an_upstream_that_nobody_serves_has_billed_nothing() -> None:
     """One that breaks off may bill the call: that is what decides whether its prompt is booked."""
 

@@ -307,6 +307,40 @@ def test_the_traceback_of_a_surprise_is_not_shown() -> None:
     assert (error.status, error.message) == (502, "litellm could not carry out the call (KeyError)")
 
 
+class OpenAIError(Exception):
+    """As litellm's: its own status and words."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status_code = status
+        self.message = message
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "cause", "is_answering"),
+    [
+        (500, "Invalid response object Traceback: the answer", KeyError("the answer"), False),
+        (422, "Error converting to valid response block=x. Got=the answer", ValueError("the answer"), False),
+        (400, "KeyError: 'delta', Got unexpected response from OpenRouter: the answer", KeyError("delta"), True),
+        (500, "Empty or invalid response from LLM endpoint. Received: the answer", OpenAIError(500, ""), False),
+        (500, "litellm.APIError: Unexpected response from Azure: the answer", OpenAIError(500, ""), False),
+    ],
+)
+def test_an_answer_that_litellm_cannot_read_is_not_shown(
+    status: int, message: str, cause: Exception, *, is_answering: bool
+) -> None:
+    if isinstance(cause, OpenAIError):
+        cause.message = message
+    error = translate(caused(OpenAIError(status, message), cause), is_answering=is_answering)
+    assert type(error) is UpstreamError
+    assert error.may_bill
+    assert error.message == f"litellm could not read the provider's answer ({type(cause).__name__})"
+
+
+def test_a_request_that_litellm_cannot_translate_is_refused_in_its_words() -> None:
+    error = as_error(caused(OpenAIError(400, "Image url not in expected format"), ValueError("a part of the prompt")))
+    assert (error.status, error.message, error.may_bill) == (400, "Image url not in expected format", False)
+
+
 def test_our_own_errors_and_cancellation_pass() -> None:
     with pytest.raises(InvalidRequest, match="ours"), ErrorMap():
         raise InvalidRequest("ours")

@@ -141,6 +141,16 @@ def test_an_error_event_is_remembered_and_passes(told: dict[str, object]) -> Non
     assert found["message"] == "broke"
 
 
+@pytest.mark.parametrize("data", [b'{"message":"broke"}', b'{"code":7,"error":null}', b"[]", b"broke"])
+@pytest.mark.parametrize("before", [b"", event(WORD)])
+def test_an_event_that_is_named_error_is_one_whatever_its_data_is(before: bytes, data: bytes) -> None:
+    fold = StreamFold()
+    stream = before + b"event: error\ndata: " + data + b"\n\n"
+    assert fold_all(fold, stream) == stream
+    assert fold.outcome().error is not None
+    assert fold.outcome().saw_content == bool(before)
+
+
 @pytest.mark.parametrize("end", [b"", b"\n", b"\n\n"])
 def test_all_text_counts_that_came_whatever_it_stands_in(end: bytes) -> None:
     fold = StreamFold()
