@@ -21,13 +21,13 @@ from proxy.planner.change_rates import (
     DocumentOdds,
     DocumentSign,
     HistoryDivergence,
-    fixed_hazard,
     turn_survival,
 )
 from proxy.planner.record import NOTHING_SENT, PromptRecord, SentPrompt
 from proxy.planner.tiers import Classic, Item
 from proxy.planner.volatile_lines import (
     LineHashes,
+    PreambleChanges,
     Regions,
     Sketch,
     are_alike,
@@ -37,6 +37,7 @@ from proxy.planner.volatile_lines import (
 from proxy.protocol.recognition import MessageKind
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.transcript import Transcript
+from proxy.protocol.wire.json_body import utf8
 
 _REMEMBERED_GAPS = 64
 # People work in bursts: the newest gaps say more than those of an hour ago.
@@ -112,7 +113,7 @@ class SessionCohort(Struct, array_like=True):
     the cohort may begin with the same context. ``edits`` says how often answers edited any file, ``documents`` how long
     retrieved documents stay. ``breaks`` say where its conversations broke. ``gaps`` are the seconds between requests of
     a session, ``arrivals`` those between requests of the cohort, the oldest first. ``key`` identifies the beginning of
-    the prompt: the tools, which stand in front of all else, or the whole head.
+    the prompt.
     """
 
     has_tools: bool
@@ -180,69 +181,6 @@ class SessionCohort(Struct, array_like=True):
         minute."""
         recent = self.arrivals[-_BUSY_ARRIVALS:]
         return len(recent) == _BUSY_ARRIVALS and sum(recent) < _BUSY_ARRIVALS / _BUSY_PER_S
-
-
-# P(the next request has yet another text in a place whose text has just been replaced), before anything was seen. Most
-# new texts stay for one request only.
-_FRESH_CHANGE = 0.6
-
-
-_Count = Annotated[int, Meta(ge=0)]
-
-
-class PlaceChanges(Struct, array_like=True):
-    """How often the next request had another text in one place.
-
-    ``seen`` and ``changes`` count texts that had been in their place for at least one request. ``fresh_seen`` and
-    ``fresh_changes`` count texts that had just replaced another text: some of them stay for one request only (a
-    question asked in another mode), some change with every request.
-    """
-
-    seen: _Count = 0
-    changes: _Count = 0
-    fresh_seen: _Count = 0
-    fresh_changes: _Count = 0
-
-
-class PreambleChanges(Struct, array_like=True):
-    """How often tools and system messages changed from one request of a session to the next, by their place, and the
-    regions that were seen to be volatile."""
-
-    places: list[PlaceChanges] = []
-    regions: Regions = ()
-
-    def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
-        """Count one pair of consecutive requests. ``fresh`` are the places where the first of them had a new text."""
-        for place in range(max(len(before), len(after))):
-            if place == len(self.places):
-                self.places.append(PlaceChanges())
-            counts, is_changed = self.places[place], before[place : place + 1] != after[place : place + 1]
-            if place in fresh:
-                counts.fresh_seen += 1
-                counts.fresh_changes += is_changed
-            else:
-                counts.seen += 1
-                counts.changes += is_changed
-
-    def of(self, place: int) -> tuple[int, int]:
-        """How many requests had this place, and how many of them had changed it."""
-        counts = self.places[place] if place < len(self.places) else PlaceChanges()
-        return counts.seen + counts.fresh_seen, counts.changes + counts.fresh_changes
-
-    def requests(self) -> int:
-        return sum(place.seen + place.fresh_seen for place in self.places)
-
-    def hazard(self, place: int, prior: float, *, is_fresh: bool = False, is_edited: bool = False) -> float:
-        """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen.
-
-        ``is_fresh``: another text has just come to this place. ``is_edited``: the same text has just changed in part.
-        This change counts already: a date or a setting changes rarely, a counter changes each time.
-        """
-        counts = self.places[place] if place < len(self.places) else PlaceChanges()
-        if is_fresh:
-            prior = max(prior, _FRESH_CHANGE)
-            return fixed_hazard(counts.fresh_seen + is_edited, counts.fresh_changes + is_edited, prior)
-        return fixed_hazard(counts.seen + is_edited, counts.changes + is_edited, prior)
 
 
 PreambleKey = tuple[bytes, bytes, int]
@@ -423,6 +361,7 @@ class SessionTable:
                 session.branch_off(trunk)
             session.sketch, session.opening = sketch_of(preamble), opening
         self._sessions.used(session.id)
+        session.cohort.key = session.cohort.key or _front(place)
         # A client may show texts beside its prompt and not keep them. The pair before these helps if the client
         # rewrites its newest turn later. In a session's first request this pair may be an example that all sessions of
         # the client have.
@@ -515,9 +454,6 @@ class SessionTable:
             cohort_key=cohort_key,
             preamble_key=preamble_key,
         )
-        # The key stands for the beginning of the prompt: the tools, which stand in front of all else, or the whole
-        # head.
-        new.cohort.key = new.cohort.key or preamble_key[1] or cohort_key
         self._sessions.put(session, new)
         return new
 
@@ -572,6 +508,13 @@ class SessionTable:
         cohort = self._cohorts.setdefault(key, SessionCohort(has_tools))
         self._cohorts.used(key)
         return cohort
+
+
+def _front(place: SessionKeys) -> bytes:
+    """Identifies the beginning of the prompt: the tools, which stand in front of all else, or the first words of the
+    instructions. The whole of the instructions may change with each request, and their beginning may be read again."""
+    lead = place.transcript.messages[0].lead if place.transcript.preamble else ""
+    return place.preamble_key[1] or (digest(place.base, utf8(lead)) if lead else place.cohort_key)
 
 
 def _first(place: SessionKeys) -> SessionMark:

@@ -30,7 +30,6 @@ from msgspec import DecodeError, Meta, Struct, msgpack
 from proxy.kit.lru import Bounded
 from proxy.kit.value import digest
 from proxy.planner.session import (
-    PreambleChanges,
     PreambleKey,
     Session,
     SessionCohort,
@@ -40,7 +39,7 @@ from proxy.planner.session import (
 )
 from proxy.planner.shadow import ShadowCaches
 from proxy.planner.tiers import Classic, Item
-from proxy.planner.volatile_lines import Regions, joined_regions
+from proxy.planner.volatile_lines import PreambleChanges, Regions, joined_regions
 from proxy.protocol.caches import Cache, PromptPositions
 from proxy.protocol.caches.table import Entry
 from proxy.protocol.request.reader import Route

@@ -24,7 +24,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from proxy.kit.value import dataclass, field
-from proxy.planner.change_rates import read_text
+from proxy.planner.change_rates import fixed_hazard, read_text
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recognition
 from proxy.protocol.recognition.lines import MAX_LINES, Lines, Range, block_of, differences, fits, lines_before
 from proxy.protocol.request.message import Message, piece_digest, sections_digest
@@ -468,3 +468,66 @@ def _sketch(message: Message) -> Sketch:
     if len(pieces) < _FEW_LINES:
         pieces = text.split()
     return frozenset(nsmallest(_SIZE, {crc32(piece.encode("utf-8", "surrogatepass")) for piece in pieces}))
+
+
+# P(the next request has yet another text in a place whose text has just been replaced), before anything was seen. Most
+# new texts stay for one request only.
+_FRESH_CHANGE = 0.6
+
+
+_Count = Annotated[int, Meta(ge=0)]
+
+
+class PlaceChanges(Struct, array_like=True):
+    """How often the next request had another text in one place.
+
+    ``seen`` and ``changes`` count texts that had been in their place for at least one request. ``fresh_seen`` and
+    ``fresh_changes`` count texts that had just replaced another text: some of them stay for one request only (a
+    question asked in another mode), some change with every request.
+    """
+
+    seen: _Count = 0
+    changes: _Count = 0
+    fresh_seen: _Count = 0
+    fresh_changes: _Count = 0
+
+
+class PreambleChanges(Struct, array_like=True):
+    """How often tools and system messages changed from one request of a session to the next, by their place, and the
+    regions that were seen to be volatile."""
+
+    places: list[PlaceChanges] = []
+    regions: Regions = ()
+
+    def add(self, before: tuple[bytes, ...], after: tuple[bytes, ...], fresh: frozenset[int] = frozenset()) -> None:
+        """Count one pair of consecutive requests. ``fresh`` are the places where the first of them had a new text."""
+        for place in range(max(len(before), len(after))):
+            if place == len(self.places):
+                self.places.append(PlaceChanges())
+            counts, is_changed = self.places[place], before[place : place + 1] != after[place : place + 1]
+            if place in fresh:
+                counts.fresh_seen += 1
+                counts.fresh_changes += is_changed
+            else:
+                counts.seen += 1
+                counts.changes += is_changed
+
+    def of(self, place: int) -> tuple[int, int]:
+        """How many requests had this place, and how many of them had changed it."""
+        counts = self.places[place] if place < len(self.places) else PlaceChanges()
+        return counts.seen + counts.fresh_seen, counts.changes + counts.fresh_changes
+
+    def requests(self) -> int:
+        return sum(place.seen + place.fresh_seen for place in self.places)
+
+    def hazard(self, place: int, prior: float, *, is_fresh: bool = False, is_edited: bool = False) -> float:
+        """-ln P(unchanged in the next request); ``prior`` is the probability of a change before anything was seen.
+
+        ``is_fresh``: another text has just come to this place. ``is_edited``: the same text has just changed in part.
+        This change counts already: a date or a setting changes rarely, a counter changes each time.
+        """
+        counts = self.places[place] if place < len(self.places) else PlaceChanges()
+        if is_fresh:
+            prior = max(prior, _FRESH_CHANGE)
+            return fixed_hazard(counts.fresh_seen + is_edited, counts.fresh_changes + is_edited, prior)
+        return fixed_hazard(counts.seen + is_edited, counts.changes + is_edited, prior)

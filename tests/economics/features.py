@@ -65,7 +65,7 @@ FEATURES = (
     Feature("documents: learning how long they stay",
             "proxy.planner.change_rates:DocumentOdds.learn", always(None),
             ("demo-support", "anthropic")),
-    Feature("instructions that have just changed", "proxy.planner.session:PreambleChanges.hazard",
+    Feature("instructions that have just changed", "proxy.planner.volatile_lines:PreambleChanges.hazard",
             _unaware, ("made-pair", "anthropic")),
     Feature("volatile lines found by evidence", "proxy.planner.session:seen_volatile",
             lambda old: lambda transcript, regions: transcript, ("made-chat-page", "anthropic")),

@@ -17,6 +17,7 @@ from proxy.kit.modes import Mode
 from proxy.protocol.providers import ANTHROPIC, PROFILES, Family
 from tests.append_only import Message, Sent, append_only, by_itself, singles, unkept, with_pauses
 from tests.changing import changing
+from tests.changing_lines import with_changing_line
 from tests.client_marks import marked_by_client
 from tests.economics.measure import encode
 from tests.examples import examples
@@ -135,6 +136,16 @@ def test_no_session_is_dearer_because_of_the_ids_that_its_client_gives(
     most = max(encode()(one.body.decode()) for one in sent)
     best = TOLERANCE * cost_of_best(sent, ANTHROPIC)
     assert cost_of_ours(sent, ANTHROPIC, hint=IDS[ids]) <= best + 2 * ALLOWANCE * most
+
+
+@pytest.mark.parametrize("make", [append_only, changing])
+@settings(max_examples=examples(60, least=4), phases=without_shrinking, deadline=None)
+@given(seeds, st.sampled_from(["anthropic", "openai"]))
+def test_no_session_is_dearer_because_of_a_line_that_changes(
+    make: Callable[[int], list[Sent]], seed: int, name: str
+) -> None:
+    """Under rules without markers, a session that is not recognised still finds the beginning of its prompt."""
+    assert excess(with_changing_line(make(seed), seed), PROFILES[name]) <= 2 * ALLOWANCE
 
 
 @settings(max_examples=examples(40, least=3), phases=without_shrinking, deadline=None)

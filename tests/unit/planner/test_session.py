@@ -1,12 +1,10 @@
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import pytest
 
 from proxy.planner.change_rates import STATIC_CHANGE, HistoryDivergence
 from proxy.planner.observation import RequestObservation, commit_preamble, commit_reading, read_request
-from proxy.planner.session import PreambleChanges, Session, SessionTable
-from proxy.planner.volatile_lines import changed_places
+from proxy.planner.session import Session, SessionTable
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.transcript import RecognisedRequest, Transcript, recognise_request
 from tests.fidelity.chats import File
@@ -261,16 +259,6 @@ class TestDigests:
         assert len({m.digest for m in read([system(t) for t in texts])}) == 2
 
 
-def test_a_text_that_changed_in_part_once_is_no_visit() -> None:
-    records = PreambleChanges()
-    for _ in range(10):
-        records.add((b"t", b"home"), (b"t", b"home"))
-    edited, replaced = records.hazard(1, 0.02, is_edited=True), records.hazard(1, 0.02, is_fresh=True)
-    assert records.hazard(1, 0.02) < edited < 0.15 < 0.5 < replaced
-    # Where it is new, one change says that it may change each time.
-    assert PreambleChanges().hazard(1, 0.02, is_edited=True) > 0.5
-
-
 def test_another_text_is_told_from_the_same_one_with_a_line_changed() -> None:
     rules = "".join(f"Rule {number} of this mode.\n" for number in range(8))
     clients = Clients()
@@ -281,27 +269,6 @@ def test_another_text_is_told_from_the_same_one_with_a_line_changed() -> None:
         _, observation = clients.send(system(text), *turns, user(f"q{number}"))
         found.append(observation.replaced)
     assert found == [frozenset(), frozenset(), frozenset({1})]
-
-
-def test_head_records_begin_with_the_prior() -> None:
-    records = PreambleChanges()
-    assert records.hazard(3, 0.9) > records.hazard(3, 0.02)
-    records.add((b"a", b"b"), (b"a", b"c", b"d"))
-    assert [(place.seen, place.changes) for place in records.places] == [(1, 0), (1, 1), (1, 1)]
-
-
-def test_head_records_tell_a_visit_from_a_text_that_stays() -> None:
-    records = PreambleChanges()
-    home, visit = (b"t", b"home"), (b"t", b"visit")
-    fresh: frozenset[int] = frozenset()
-    for before, after in pairwise([*[home] * 9, visit] * 4):
-        records.add(before, after, fresh)
-        fresh = changed_places(before, after)
-    assert changed_places(home, visit) == {1}
-    assert records.hazard(1, 0.02, is_fresh=True) > 2 * records.hazard(1, 0.02)
-    assert records.hazard(0, 0.02) < 0.1
-    assert records.of(1) == (39, 7)
-    assert records.of(2) == (0, 0)
 
 
 def test_a_place_that_is_known_counts_for_the_same_tools_only() -> None:

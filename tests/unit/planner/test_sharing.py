@@ -355,11 +355,11 @@ def test_a_cohort_with_longer_lists_than_any_process_keeps_is_not_read(place: st
 
 def test_what_another_process_has_learnt_of_a_cohort_does_not_rename_it() -> None:
     workers = Workers(1, blobs={})
-    workers.send(system(RULES), user("Ann asks."))
+    own = workers.send(system(RULES), user("Ann asks.")).in_flight.analysis.session.cohort.key
     known = workers.blobs or {}
     (name,) = (name for name in known if name.startswith("l"))
     theirs = snapshot.PackedCohort(snapshot.VERSION, SessionCohort(True, b"theirs", started=7), {})
     known[name] = msgspec.msgpack.encode(theirs)
     plan = workers.send(system(RULES), user("Ben asks."))
     cohort = plan.in_flight.analysis.session.cohort
-    assert (cohort.has_tools, cohort.key, cohort.started) == (False, bytes.fromhex(name[1:]), 8)
+    assert (cohort.has_tools, cohort.key, cohort.started) == (False, own, 8)

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,15 @@ from proxy.kit.modes import Mode
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
-from proxy.planner.volatile_lines import Regions, learnt_lines, line_hashes, overlaid, with_evidence
+from proxy.planner.volatile_lines import (
+    PreambleChanges,
+    Regions,
+    changed_places,
+    learnt_lines,
+    line_hashes,
+    overlaid,
+    with_evidence,
+)
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import TAG_CLOSE, TAG_OPEN, Cut, PieceKind
 from proxy.protocol.request.message import Message, MessageReader
@@ -285,3 +294,34 @@ def test_very_many_lines_of_several_system_messages_take_no_more_time_than_those
     one, many = work(2), work(24)
     assert sessions == {"s1"}
     assert many < 2.5 * one, (one, many)
+
+
+def test_a_text_that_changed_in_part_once_is_no_visit() -> None:
+    records = PreambleChanges()
+    for _ in range(10):
+        records.add((b"t", b"home"), (b"t", b"home"))
+    edited, replaced = records.hazard(1, 0.02, is_edited=True), records.hazard(1, 0.02, is_fresh=True)
+    assert records.hazard(1, 0.02) < edited < 0.15 < 0.5 < replaced
+    # Where it is new, one change says that it may change each time.
+    assert PreambleChanges().hazard(1, 0.02, is_edited=True) > 0.5
+
+
+def test_head_records_begin_with_the_prior() -> None:
+    records = PreambleChanges()
+    assert records.hazard(3, 0.9) > records.hazard(3, 0.02)
+    records.add((b"a", b"b"), (b"a", b"c", b"d"))
+    assert [(place.seen, place.changes) for place in records.places] == [(1, 0), (1, 1), (1, 1)]
+
+
+def test_head_records_tell_a_visit_from_a_text_that_stays() -> None:
+    records = PreambleChanges()
+    home, visit = (b"t", b"home"), (b"t", b"visit")
+    fresh: frozenset[int] = frozenset()
+    for before, after in pairwise([*[home] * 9, visit] * 4):
+        records.add(before, after, fresh)
+        fresh = changed_places(before, after)
+    assert changed_places(home, visit) == {1}
+    assert records.hazard(1, 0.02, is_fresh=True) > 2 * records.hazard(1, 0.02)
+    assert records.hazard(0, 0.02) < 0.1
+    assert records.of(1) == (39, 7)
+    assert records.of(2) == (0, 0)
