@@ -251,9 +251,10 @@ def _most_text(
     once = most_prompt(price, demand, prompt_tokens)
     prompt = most_read(price, wants.calls, once)
     rounds = 1 + sum(count for _, count in wants.calls)
-    rate = _dearest(price, wants).at(min(prompt, max(once, window_of(price))))
     if wants.is_summarised:
         prompt, output_tokens = 2 * prompt, output_tokens + rounds * longest_output(None, price)
+    # The readings of a prompt are booked together, at the rate of a prompt of their length.
+    rate = _dearest(price, wants).at(min(prompt, max(once, window_of(price))))
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
     usd = _more(output_tokens, max(rate.thought, _dearest_output(extras, wants)), rate.output)
     # Content of unknown length may be sound or a video.
@@ -276,7 +277,7 @@ def _dearest(price: Price, wants: Wants) -> Price:
         asked = price.served(wants.tier)
         if asked is price:
             asked = price.times(SERVICE_FACTORS.get(wants.tier, 1.0))
-        served = max(price, asked, key=lambda one: one.input + one.output)
+        served = max(price, asked, key=lambda one: max(one.input, one.read, one.write_5m, one.write_1h) + one.output)
     factor = (price.extras.fast if wants.is_fast else 1.0) * (price.extras.local if wants.is_local else 1.0)
     return served if factor == 1.0 else served.times(factor)
 

@@ -299,7 +299,7 @@ def _is_reported(exchange: Exchange, outcome: Outcome) -> bool:
         usage is not None
         and not outcome.is_open
         and outcome.error is None
-        and (usage.is_whole if is_text else usage.prompt > 0)
+        and (usage.is_whole and (usage.output > 0 or not outcome.tokens) if is_text else usage.prompt > 0)
     )
 
 

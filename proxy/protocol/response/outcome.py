@@ -399,7 +399,8 @@ class AnswerFacts:
         """The outcome up to now, together with what a fold knows about the bytes. ``tokens`` counts those that came; it
         is called if the usage does not say it."""
         usage = None if self._counts is None else self._counts.usage()
-        is_told = usage is not None and usage.is_whole and not is_open and error is None
+        # Gemini's first events report an answer of no tokens, also if no other event follows.
+        is_whole = usage is not None and usage.is_whole and (usage.output > 0 or not events)
         return Outcome(
             usage=usage,
             reported=self._reported,
@@ -407,7 +408,7 @@ class AnswerFacts:
             finish_reason=self._finish,
             error=error,
             events=events,
-            tokens=0 if is_told else tokens(),
+            tokens=0 if is_whole and not is_open and error is None else tokens(),
             is_open=is_open,
             cache_cause=self._cause,
             said=self._said,

@@ -302,7 +302,8 @@ def _gemini(report: Mapping[str, object]) -> Counts:
         base=own.get("promptTokenCount", 0) + own.get("toolUsePromptTokenCount", 0),
         output=own.get("candidatesTokenCount", 0) + own.get("thoughtsTokenCount", 0),
         read=own.get("cachedContentTokenCount", 0),
-        output_told=not own.keys().isdisjoint(("candidatesTokenCount", "thoughtsTokenCount", "totalTokenCount")),
+        total=own.get("totalTokenCount", 0),
+        output_told=not own.keys().isdisjoint(("candidatesTokenCount", "thoughtsTokenCount")),
     )
 
 

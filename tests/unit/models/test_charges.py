@@ -221,6 +221,65 @@ def test_no_bill_passes_the_worst_case(read: int, write: int, plain: int, output
     assert nanos(cost(usage, price).total_usd) <= most
 
 
+RATE = st.sampled_from([1e-7, 1e-6, 1e-5, 1e-4])
+OF_TEXT = ("input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost",
+           "cache_creation_input_token_cost", "output_cost_per_reasoning_token")  # fmt: skip
+OTHERS = [f"{way}_cost_per_{what}_token" for way in ("input", "output") for what in ("audio", "image", "video")]
+ENTRIES = st.tuples(
+    st.fixed_dictionaries(dict.fromkeys(OF_TEXT[:2], RATE), optional=dict.fromkeys(OF_TEXT[2:], RATE)),
+    st.fixed_dictionaries({}, optional=dict.fromkeys(OTHERS, RATE)),
+    st.sets(st.sampled_from(["_above_128k_tokens", "_above_200k_tokens"])),
+    st.dictionaries(st.sampled_from(["flex", "priority"]), st.sampled_from([0.5, 1.0, 2.5])),
+    st.sets(st.sampled_from(OF_TEXT)),
+)
+
+
+def entry_of(parts: tuple[dict[str, float], dict[str, float], set[str], dict[str, float], set[str]]) -> Price:
+    """A price as the price map writes it: longer prompts and tiers of service, for which some rates are not named."""
+    rates, others, lengths, services, unnamed = parts
+    steps = [("", 1.0), *((length, 2.0) for length in sorted(lengths))]
+    every = [(length, times, *one) for length, times in steps for one in (("", 1.0), *services.items())]
+    named = {
+        f"{name}{length}{'_' if service else ''}{service}": rate * times * factor
+        for length, times, service, factor in every
+        for name, rate in rates.items()
+        if not (length or service) or name not in unnamed
+    }
+    price = price_of({**named, **others, "max_input_tokens": 1_000_000})
+    assert price is not None
+    return price
+
+
+@given(
+    price=ENTRIES.map(entry_of), wants=st.builds(Wants, tier=st.sampled_from(["", "flex", "priority"]),
+    has_audio=st.booleans(), is_beyond=st.booleans(), is_summarised=st.booleans(), is_fast=st.booleans()),
+    prompt=st.sampled_from([1, 90_000, 128_001, 200_001]), shares=st.lists(st.floats(0, 1), min_size=8, max_size=8),
+)  # fmt: skip
+def test_no_bill_passes_what_was_reserved_whatever_kinds_of_tokens_it_has(
+    price: Price, wants: Wants, prompt: int, shares: list[float]
+) -> None:
+    demand = Demand(max_output_tokens=100, wants=wants)
+    most = most_cost(price, demand, prompt, 100, long_life=False)
+    assert most is not None
+
+    def parts(total: int, shares: list[float]) -> list[int]:
+        cuts = sorted(int(total * share) for share in shares)
+        return [cut - before for before, cut in zip([0, *cuts], cuts, strict=False)]
+
+    read, written = parts(prompt, shares[:2])
+    heard, filmed, seen = parts(prompt, shares[2:5])
+    spoken, drawn, thought = parts(100, shares[5:])
+    reported = Reported(
+        tier=wants.tier, is_fast=wants.is_fast, image_in=seen, image_out=drawn, thought=thought,
+        audio_in=heard * wants.is_beyond, video_in=filmed * wants.is_beyond, audio_out=spoken * wants.has_audio,
+    )  # fmt: skip
+    told = bill(price, demand, Usage(prompt, 100, read, written), reported)
+    booked = bill(price, demand, *unanswered(demand, prompt, Heard(100, 9.0, 9.0), 100.0, price))
+    for cost_ in (told, booked):
+        assert cost_ is not None
+        assert nanos(cost_.total_usd) <= most + 1
+
+
 def test_the_expected_cost_goes_by_the_shadow() -> None:
     assert expected_cost(PRICE, Bill(1000, 0, 0, 0), 9999, 10) == 300_000 + 150_000
     assert expected_cost(PRICE, None, 1000, 0) == 3_000_000
@@ -293,6 +352,22 @@ def test_a_model_that_passes_limits_may_have_thought_beyond_its_limit() -> None:
 
 def test_without_any_limit_an_answer_is_as_long_as_the_longest_that_is_assumed() -> None:
     assert unanswered(Demand(), 1, Heard(0, 0.0, 0.0, runs_on=True), 100.0, None)[0].output == 8192
+
+
+def test_readings_that_are_booked_together_are_reserved_at_the_rate_of_their_sum() -> None:
+    demand, price = text(is_summarised=True), priced(input_cost_per_token_above_128k_tokens=1.5e-6)
+    booked = bill(price, demand, *unanswered(demand, 150_000, Heard(0, 0.0, 0.5), 100.0, price))
+    reserved = most_cost(price, demand, 150_000, 100, long_life=False)
+    assert booked is not None
+    assert reserved is not None
+    assert booked.input_usd == 300_000 * 2e-6
+    assert nanos(booked.total_usd) <= reserved
+
+
+def test_a_tier_may_be_dearer_by_its_writes_alone() -> None:
+    price = priced(cache_creation_input_token_cost_flex=1e-5)
+    reserved = most_cost(price, text(tier="flex"), 1000, 0, long_life=False)
+    assert reserved == 1000 * 10_000
 
 
 def test_a_tool_of_the_providers_was_called_once_a_second_and_no_oftener_than_allowed() -> None:

@@ -376,6 +376,12 @@ def test_a_cause_that_a_client_has_asked_for_itself_is_compared_with_nothing(set
     assert not value(metrics, "cache_break_causes_total", model="m", agreement="other")
 
 
+def test_a_usage_without_output_is_not_believed_where_text_came(settle):
+    done = settle(exchange(stream=True, tokens=300, usage=Usage(1000, 0, read=900), **WROTE))
+    assert done.settlement.usage == Usage(1000, 300, read=900, estimated=True)
+    assert settle(exchange(stream=True, usage=Usage(1000, 0, read=900))).settlement.usage == Usage(1000, 0, read=900)
+
+
 def test_a_usage_that_came_in_mid_answer_is_no_more_than_its_beginning(settle):
     left = {**LEFT, **WROTE, "is_open": True, "tokens": 300, "usage": Usage(1000, 1, read=900)}
     done = settle(exchange(**left))

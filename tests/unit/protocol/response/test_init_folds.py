@@ -141,6 +141,16 @@ def test_an_error_event_is_remembered_and_passes(told: dict[str, object]) -> Non
     assert found["message"] == "broke"
 
 
+@pytest.mark.parametrize(("text", "told", "tokens"), [("word " * 90, 3, 0), ("word " * 90, 0, 90), ("", 0, 0)])
+def test_text_counts_where_the_only_usage_is_one_of_the_prompt(text: str, told: int, tokens: int) -> None:
+    """As Gemini's first events, behind which a gateway may end the stream in order."""
+    usage = {"promptTokenCount": 1000, "totalTokenCount": 1000 + told}
+    fold = StreamFold()
+    fold_all(fold, event({"candidates": [{"content": {"parts": [{"text": text}]}}], "usageMetadata": usage}))
+    assert fold.outcome().usage == Usage(1000, told)
+    assert fold.outcome().tokens == pytest.approx(tokens, rel=0.1)
+
+
 @pytest.mark.parametrize("data", [b'{"message":"broke"}', b'{"code":7,"error":null}', b"[]", b"broke"])
 @pytest.mark.parametrize("before", [b"", event(WORD)])
 def test_an_event_that_is_named_error_is_one_whatever_its_data_is(before: bytes, data: bytes) -> None:
