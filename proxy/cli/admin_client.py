@@ -9,7 +9,6 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.kit.value import dataclass
 from proxy.teams.authentication import Directory
 from proxy.teams.store_client import Epochs, ask_time
+from proxy.teams.validation import date_of
 
 DEFAULT_CONFIG = Path("config.yaml")
 _TIMEOUT_S = 30.0
@@ -255,7 +255,7 @@ def _text(field: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if field.endswith("_at") and isinstance(value, (int, float)):
-        return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M")
+        return date_of(value).strftime("%Y-%m-%d %H:%M")
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, float):

@@ -170,6 +170,11 @@ def expiry(value: str, now: float) -> float:
     return at
 
 
+def date_of(at: float) -> datetime:
+    """A time in UTC. Earlier versions took expiries beyond the calendar: these are its last day."""
+    return datetime.fromtimestamp(min(at, _LATEST_S), UTC)
+
+
 def _iso(value: str) -> float:
     try:
         read = datetime.fromisoformat(value)

@@ -142,12 +142,20 @@ class Teams(Resource[TeamRecord, TeamForm]):
         keys = self._snapshot.keys_by_team.get(name, ())
         if keys and query.get("force") != "true":
             raise Conflict(f"The team '{name}' has keys ({len(keys)}): delete them first, or say force=true (--force).")
-        for key in keys:
-            await self._directory.remove("key", key.id)
+        count = await self._empty(name)
+        await self._directory.remove("team", name)
+        # Until now, another process could make keys and budgets for the team.
+        count += await self._empty(name)
+        return {"object": "team", "name": name, "deleted": True, "keys": count}
+
+    async def _empty(self, name: str) -> int:
+        """Delete the keys and the budgets of a team. Returns the number of keys."""
+        count = 0
+        for key in self._snapshot.keys_by_team.get(name, ()):
+            count += await self._directory.remove("key", key.id)
         for budget in self._snapshot.by_team.get(name, ()):
             await self._directory.remove("budget", budget.id)
-        await self._directory.remove("team", name)
-        return {"object": "team", "name": name, "deleted": True, "keys": len(keys)}
+        return count
 
     async def _view(self, record: TeamRecord) -> View:
         return {

@@ -9,7 +9,6 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +18,7 @@ from proxy.engine.interfaces import Principal
 from proxy.kit.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError, StoreError
 from proxy.teams import validation
 from proxy.teams.authentication import DEFAULT_TEAM, Directory, declared_id, digest_of, new_key
-from proxy.teams.validation import checked, window_of
+from proxy.teams.validation import checked, date_of, window_of
 
 _KEY = {
     "models": "models", "team_id": "team", "user_id": "user", "key_alias": "note", "duration": "expires_at",
@@ -231,7 +230,7 @@ def _given(query: Query) -> dict[str, str]:
 
 
 def _iso(at: float | None) -> str | None:
-    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat()
+    return None if at is None else date_of(at).isoformat()
 
 
 def _daily(rows: list[View]) -> Iterator[View]:

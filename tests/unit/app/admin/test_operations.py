@@ -392,6 +392,29 @@ async def _done(operations: Sequence[tuple[str, str, dict[str, object]]], call: 
     return [done, *[await store.records(kind) for kind in (TeamRecord, KeyRecord, BudgetRecord)]]
 
 
+@for_every(product(("keys", "budgets"), range(1, 9)))
+def test_what_is_made_for_a_team_while_it_is_deleted_goes_with_it(what: str, call: int) -> None:
+    """Also where another worker makes it. A key without a team would work again for a later team of that name."""
+    store, made = Shared(), list[object]()
+
+    async def meanwhile() -> None:
+        there = AdminService(Directory(DECLARED, store), store, ManualClock(NOW))
+        with suppress(InvalidRequest):
+            form = {"team": "green", **({"usd": 5} if what == "budgets" else {})}
+            made.append(await there.answer("POST", what, {}, form))
+
+    async def main() -> None:
+        await store.put(TeamRecord("green"))
+        await store.put(KeyRecord("key-a", "a" * 64, "green"))
+        here = AdminService(Directory(DECLARED, store), store, ManualClock(NOW))
+        store.call, store.meanwhile = call, meanwhile
+        gone = await here.answer("DELETE", "teams/green", {"force": "true"}, {})
+        assert gone["keys"] == 1 + (len(made) if what == "keys" else 0)
+        assert [*await store.records(KeyRecord), *await store.records(BudgetRecord)] == []
+
+    asyncio.run(main())
+
+
 async def test_the_same_team_twice_at_once_is_made_once(at: Office) -> None:
     results = await asyncio.gather(
         *(at.ask("POST", "teams", {"name": "blue", "mode": mode}) for mode in ("mark", "tier")),
