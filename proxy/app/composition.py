@@ -179,11 +179,12 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class BuiltApp:
-    """An app's parts. ``litellm`` may be loaded before a call needs it. ``reload`` takes over a changed configuration.
-    ``ui`` serves the pages (None: there are no pages). ``watch`` registers a function that is told what each exchange
-    used."""
+    """An app's parts. ``store`` is the name of the store that is in use. ``litellm`` may be loaded before a call needs
+    it. ``reload`` takes over a changed configuration. ``ui`` serves the pages (None: there are no pages). ``watch``
+    registers a function that is told what each exchange used."""
 
     parts: Parts
+    store: str
     litellm: Library
     reload: Reload
     ui: UiEndpoint | None
@@ -239,7 +240,8 @@ async def build(
         allowed_ips=settings.allowed_ips,
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
-    return BuiltApp(parts, litellm.library, reload, ui, lambda show: follower.lead(UsageFollower(reports, show)))
+    store = settings.store_name if state.store.is_durable else "memory"
+    return BuiltApp(parts, store, litellm.library, reload, ui, lambda show: follower.lead(UsageFollower(reports, show)))
 
 
 def _custody(settings: Settings, base: Foundation) -> Custody:

@@ -488,8 +488,8 @@ async def serve(
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
     settle_heap()
-    where, mode, store = address(listener), settings.stratiform.mode, settings.store_name
-    _log.info("stratiform %s: %s/v1, mode %s, store %s", __version__, where, mode, store)
+    where, mode = address(listener), settings.stratiform.mode
+    _log.info("stratiform %s: %s/v1, mode %s, store %s", __version__, where, mode, assembly.store)
     if settings.upstream:
         _log.info("%s: cache profile %s", without_keys(settings.upstream), factories.upstream_profile(settings))
 

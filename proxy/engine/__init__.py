@@ -122,7 +122,8 @@ class Engine:
         try:
             await serve(exchange, client)
         except ProxyError as error:
-            exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
+            exchange.answer.status = error.status
+            exchange.answer.note(error)
             exchange.ending = next(ending for kind, ending in _ENDINGS if isinstance(error, kind))
             await self._conclusion.book(exchange)
             await client.refuse(error, own_headers(exchange, tuple(error.headers.items())))

@@ -95,6 +95,9 @@ class MetricsMeter:
     def settle(self, exchange: Exchange) -> None:
         metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
         model, mode = deployment.name if deployment else NONE, exchange.planned.mode.name.lower()
+        if deployment is not None and not exchange.attempts:
+            # A client may choose the names behind a wildcard, also those that it may not use.
+            model = metrics.known_model(model)
         status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
         metrics.ended()
         metrics.requests(model, mode, str(status), deployment.transport.value if deployment else NONE)

@@ -146,6 +146,17 @@ def test_spend_is_reported_as_a_table_json_and_csv(run: Run, tmp_path: Path) -> 
     assert len(list(csv.DictReader(io.StringIO(run(*asked, "--entries", "--csv"))))) == 2
 
 
+def test_an_expiry_beyond_the_calendar_which_an_earlier_version_took_hides_no_key(run: Run, tmp_path: Path) -> None:
+    printed = run("keys", "create", "--team", "red", "--expires", "90d")
+    (key_id,) = re.findall(r"^(key-\S+) +red", printed, re.MULTILINE)
+    with sqlite3.connect(tmp_path / "spend.sqlite") as store:
+        changed = "update directory set record = json_set(record, '$.expires_at', 1e18) where name = ?"
+        assert store.execute(changed, (key_id,)).rowcount == 1
+        store.execute("update directory_version set version = version + 1")
+    store.close()
+    assert re.search(rf"{key_id} .* 9999-12-31 ", run("keys", "list"))
+
+
 def test_names_in_reports_of_spend_cannot_command_a_terminal(run: Run, tmp_path: Path) -> None:
     model = "m\x1b]0;owned\x07\x9b2J"
     write_ledger(tmp_path / "spend.sqlite", [LedgerEntry("x1", 1_795_000_000.0, "red", "key-1", "alice", model)])

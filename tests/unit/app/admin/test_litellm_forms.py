@@ -66,6 +66,16 @@ def answers(*asked: tuple[str, dict[str, str], Principal | None]) -> tuple[list[
     return asyncio.run(main())
 
 
+async def test_an_expiry_beyond_the_calendar_which_an_earlier_version_took_hides_no_key() -> None:
+    store = MemoryStore()
+    await store.put(KeyRecord("key-old", digest_of("sk-old"), "red", expires_at=1e18))
+    directory = Directory(DECLARED, store)
+    forms = LitellmForms(AdminService(directory, store, ManualClock(NOW)), directory)
+    await directory.load()
+    info = await forms.answer("GET", "key/info", {"key": "key-old"}, {}, None)
+    assert info["info"]["expires"] == "9999-12-31T00:00:00+00:00"
+
+
 @pytest.mark.parametrize("page", ["1", "2", "5", "1000"])
 def test_the_newest_entries_are_found_behind_any_number_of_older_ones(
     page: str, monkeypatch: pytest.MonkeyPatch

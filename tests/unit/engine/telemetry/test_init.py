@@ -1,6 +1,7 @@
 """What an exchange leaves behind: its cost, its saving, its metrics."""
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -74,6 +75,7 @@ def exchange(**fields):
         "usage": Usage(prompt=1000, output=10, read=800, write_5m=200),
         "overhead_s": 0.001,
         "first_byte_s": 0.2,
+        "attempts": 1,
     }
     return make_exchange(**{**given, **fields})
 
@@ -118,6 +120,16 @@ def test_a_good_exchange(metrics, settle):
     assert value(metrics, "overhead_seconds_count") == 1
     assert value(metrics, "time_to_first_byte_seconds_count", model="m") == 1
     assert value(metrics, "in_flight") == 0
+
+
+def test_a_name_behind_a_wildcard_for_which_no_upstream_was_called_is_no_label(metrics, settle):
+    for number in range(300):
+        odd = replace(DEPLOYMENT, name=f"odd-{number}")
+        refused = {"plan": None, "usage": None, "status": 403, "ending": ExchangeOutcome.REFUSED, "attempts": 0}
+        settle(exchange(deployment=odd, **refused))
+    assert value(metrics, "requests_total", model="other", mode="tier", status="403", transport="embedded") == 300
+    settle(exchange(deployment=replace(DEPLOYMENT, name="honest")))
+    assert value(metrics, "requests_total", model="honest", mode="tier", status="200", transport="embedded") == 1
 
 
 def test_further_calls_are_each_priced_and_the_plan_is_held_against_the_first_alone(metrics, settle):
