@@ -187,7 +187,7 @@ async def _asking(arguments: argparse.Namespace) -> AsyncIterator[Ask]:
         return
     if arguments.store:
         try:
-            settings = Settings(stratiform=Stratiform(store=arguments.store), folder=Path.cwd())
+            settings = Settings(stratiform=Stratiform(store=arguments.store), folder=Path())
         except ValueError:
             raise ConfigError(["--store: must be sqlite:PATH or redis://HOST:PORT/DB"]) from None
     else:

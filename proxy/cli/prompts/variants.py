@@ -237,9 +237,9 @@ def _checked_out(revision: str, path: str, folder: Path) -> Path:
     path. The path is relative to the working directory. Raises ConfigError."""
     if revision.startswith("-"):
         raise ConfigError([f"{revision}: is no revision"])
-    top = Path(_git(Path.cwd(), "rev-parse", "--show-toplevel").decode().strip())
+    top = Path(_git(Path(), "rev-parse", "--show-toplevel").decode().strip())
     try:
-        inside = PurePosixPath((Path.cwd() / path).resolve().relative_to(top.resolve()).as_posix())
+        inside = PurePosixPath(Path(path).resolve().relative_to(top.resolve()).as_posix())
     except ValueError:
         raise ConfigError([f"{revision}:{path}: lies outside of the repository {top}"]) from None
     is_folder = _git(top, "cat-file", "-t", f"{revision}:{inside}").strip() == b"tree"

@@ -94,10 +94,7 @@ class MetricsMeter:
 
     def settle(self, exchange: Exchange) -> None:
         metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
-        model, mode = deployment.name if deployment else NONE, exchange.planned.mode.name.lower()
-        if deployment is not None and not exchange.attempts:
-            # A client may choose the names behind a wildcard, also those that it may not use.
-            model = metrics.known_model(model)
+        model, mode = self._model(exchange), exchange.planned.mode.name.lower()
         status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
         metrics.ended()
         metrics.requests(model, mode, str(status), deployment.transport.value if deployment else NONE)
@@ -127,6 +124,12 @@ class MetricsMeter:
             metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, by=count)
         if self._on_settled is not None:
             self._on_settled(exchange)
+
+    def _model(self, exchange: Exchange) -> str:
+        """The label of the exchange's model. Clients choose the names behind a wildcard, also those that they may not
+        use: a name for which no upstream was called becomes no label."""
+        name = exchange.deployment.name if exchange.deployment else NONE
+        return name if exchange.attempts or name == NONE else self._metrics.known_model(name)
 
     def _priced(self, exchange: Exchange) -> Settlement:
         """The usage and the cost of the exchange, without ``exchange.lost``."""
