@@ -221,7 +221,7 @@ async def build(
         models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks, aside
     )
     follower, on_return = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
-    limits = factories.request_rules(settings)
+    limits, store = factories.request_rules(settings), factories.store_in_use(settings, state.store)
     engine = Engine(
         ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, on_return=on_return
     )
@@ -240,7 +240,6 @@ async def build(
         allowed_ips=settings.allowed_ips,
     )
     reload = Reload(models, base.prices, state.directory, composer, prompts)
-    store = settings.store_name if state.store.is_durable else "memory"
     return BuiltApp(parts, store, litellm.library, reload, ui, lambda show: follower.lead(UsageFollower(reports, show)))
 
 

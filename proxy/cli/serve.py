@@ -324,6 +324,22 @@ def run_on_loop(work: Coroutine[object, object, None]) -> None:
         runner.run(work)
 
 
+class _Server(uvicorn.Server):
+    """A server whose answers all come to their end. uvicorn leaves those that a second Ctrl-C ends to the event loop,
+    and then repeats the signals, of which the first ends a worker at once."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop serving. If that is forced, the clients are told, and what their answers cost is booked."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            running = list(self.server_state.tasks)
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running, timeout=_MARGIN_S)
+            await self.lifespan.shutdown()
+
+
 def server(assembly: composition.BuiltApp, limits: Limits) -> uvicorn.Server:
     """A server for an app. It is not running yet. Its open pages end when it ends."""
     wire = WireLimits(int(limits.max_header_kib * 1024), limits.max_headers, limits.receive_s, limits.send_s)
@@ -339,7 +355,7 @@ def server(assembly: composition.BuiltApp, limits: Limits) -> uvicorn.Server:
         timeout_keep_alive=_KEEPALIVE_S,
         timeout_graceful_shutdown=math.ceil(limits.drain_s),
     )
-    built = uvicorn.Server(config)
+    built = _Server(config)
     if assembly.ui is not None:
         assembly.ui.live.is_stopping = lambda: built.should_exit
     return built

@@ -2,9 +2,12 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from starlette.types import Receive, Send
 from tests.doubles import serving
 from tests.e2e.fleet import KEY, MODEL, Fleet, configuration, fleet
 from tests.e2e.provider import DONE, chunk, usage_chunk
+from tests.e2e.test_ledger import read
 from tests.receiver import Received, Receiver, head, part
 from tests.redis_server import redis_server
 from tests.waiting import until
@@ -84,3 +88,38 @@ def test_new_connections_are_refused_at_once_while_a_stream_ends(tmp_path: Path,
         log = proxy.log.read_text()
     for noise in ("Traceback", "ASGI", "ERROR", "WARNING"):
         assert noise not in log, log
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("workers", "first"), [(1, signal.SIGTERM), (2, signal.SIGINT)])
+def test_a_stream_that_a_second_interrupt_ends_is_told_so_logged_and_booked(
+    tmp_path: Path, workers: int, first: signal.Signals
+) -> None:
+    slow = Slow()
+    with (
+        redis_server(tmp_path / "redis") as redis,
+        serving(slow) as provider,
+        fleet(tmp_path / "fleet", configuration(provider, redis.url), workers) as proxy,
+    ):
+        # A terminal sends Ctrl-C to all processes of a command.
+        processes = [*(proxy.workers() if workers > 1 else ()), proxy.process.pid]
+        with connect(proxy) as line:
+            ask(line, stream=True, max_tokens=20)
+            assert slow.begun.wait(WAIT_S)
+            received = line.recv(65536)
+            for process in processes:
+                os.kill(process, first)
+            until(lambda: "Waiting for connections to close" in proxy.log.read_text())
+            for process in processes:
+                with suppress(ProcessLookupError):  # a worker that serves nobody has ended
+                    os.kill(process, signal.SIGINT)
+            while more := line.recv(65536):
+                received += more
+        slow.go.set()
+        assert b'"code":"shutting_down"' in received
+        proxy.process.wait(WAIT_S)
+        (entry,), _, reserved = read(redis.url, at=time.time())
+        assert (entry.estimated, reserved) == (True, 0)
+        log = proxy.log.read_text()
+    assert log.count(" exchange ") == 1
+    assert "Traceback" not in log

@@ -171,6 +171,7 @@ def test_a_file_that_nobody_asked_for_may_be_impossible(tmp_path: Path, caplog: 
     store = asyncio.run(factories.open_store(read))
     assert not store.is_durable
     assert "keys and spend are in memory and end with the process" in caplog.text
+    assert factories.store_in_use(read, store) == "memory"
     with pytest.raises(ConfigError):
         asyncio.run(factories.open_store(settings(tmp_path, one_model("{}", "stratiform: {teams: [{name: red}]}"))))
 
