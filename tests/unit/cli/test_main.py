@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
 
 import pytest
 
@@ -51,21 +50,6 @@ def test_names_in_problems_cannot_command_a_terminal(tmp_path: Path, capsys: pyt
     (tmp_path / "config.yaml").write_text(models + r'router_settings: {model_group_alias: {a: "\e[2J"}}')
     assert main(["prices", "check", "--config", str(tmp_path / "config.yaml")]) == 1
     assert r"leads to `\x1b[2J`" in capsys.readouterr().err
-
-
-def test_an_interrupt_while_modules_load_ends_the_command_as_any_other() -> None:
-    code = """
-        import sys
-        class Interrupted:
-            def find_spec(self, name, *_):
-                if name == "pydantic":
-                    raise KeyboardInterrupt
-        sys.meta_path.insert(0, Interrupted())
-        from proxy.__main__ import main
-        sys.exit(main())
-    """
-    ended = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, check=False)
-    assert (ended.returncode, ended.stderr) == (130, b"")
 
 
 @pytest.mark.parametrize("words", [["keys", "list", "--store", "sqlite:x"], ["prompts", "diff", "HEAD:x", "HEAD:y"]])
