@@ -221,7 +221,7 @@ async def build(
         models, used, base.planner, admission, meter, state.clock, composer, base.windows(), reports.of, asks, aside
     )
     follower, on_return = _followers(settings, base, ports, conclusion := Conclusion(ports, custody), wait, book)
-    limits, store = factories.request_rules(settings), factories.store_in_use(settings, state.store)
+    limits, store = factories.request_rules(settings), settings.store_name if state.store.is_durable else "memory"
     engine = Engine(
         ports, limits, breakers=breakers, conclusion=conclusion, follower=follower, custody=custody, on_return=on_return
     )

@@ -329,11 +329,6 @@ async def open_store(settings: Settings, busy_timeout_s: float = SERVING_WAIT_S,
         raise ConfigError([f"stratiform.store: {path} cannot be used ({error}); {advice}"]) from error
 
 
-def store_in_use(settings: Settings, store: Store) -> str:
-    """The store's name for people. Memory may have taken the place of a file for which nobody asked."""
-    return settings.store_name if store.is_durable else "memory"
-
-
 def epoch_file(settings: Settings) -> Path:
     """The file that remembers the epoch of the configuration's store. Each address of a store has its own file, because
     an operator who configures another store wants another one."""

@@ -329,14 +329,11 @@ class _Server(uvicorn.Server):
     and then repeats the signals, of which the first ends a worker at once."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop serving. If that is forced, the clients are told, and what their answers cost is booked."""
         await super().shutdown(sockets)
         if self.force_exit:
-            running = list(self.server_state.tasks)
-            for task in running:
+            for task in self.server_state.tasks:
                 task.cancel()
-            if running:
-                await asyncio.wait(running, timeout=_MARGIN_S)
+            await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
             await self.lifespan.shutdown()
 
 
@@ -504,8 +501,8 @@ async def serve(
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, lambda: spawn(reload(), background))
     settle_heap()
-    where, mode = address(listener), settings.stratiform.mode
-    _log.info("stratiform %s: %s/v1, mode %s, store %s", __version__, where, mode, assembly.store)
+    facts = (__version__, address(listener), settings.stratiform.mode, assembly.store)
+    _log.info("stratiform %s: %s/v1, mode %s, store %s", *facts)
     if settings.upstream:
         _log.info("%s: cache profile %s", without_keys(settings.upstream), factories.upstream_profile(settings))
 

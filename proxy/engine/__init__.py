@@ -25,7 +25,14 @@ from proxy.engine.intake import Intake, RequestRules
 from proxy.engine.interfaces import Principal
 from proxy.engine.ports import BodyLimits, Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
-from proxy.kit.errors import InternalError, ProxyError, UpstreamError, UpstreamRejected
+from proxy.kit.errors import (
+    InternalError,
+    ProxyError,
+    UpstreamError,
+    UpstreamRejected,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
 from proxy.kit.modes import Reason
 from proxy.kit.tasks import suppress_and_log
 from proxy.protocol.account import Path, operation_of, read_path
@@ -122,8 +129,9 @@ class Engine:
         try:
             await serve(exchange, client)
         except ProxyError as error:
-            exchange.answer.status = error.status
-            exchange.answer.note(error)
+            exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
+            if isinstance(error, (UpstreamTimeout, UpstreamUnavailable)):
+                exchange.answer.why = error.message
             exchange.ending = next(ending for kind, ending in _ENDINGS if isinstance(error, kind))
             await self._conclusion.book(exchange)
             await client.refuse(error, own_headers(exchange, tuple(error.headers.items())))

@@ -51,7 +51,6 @@ from proxy.protocol.request.demand import Demand
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.refusal import ContextRefusalOutcome
 
-_WORD = re.compile(r"[\w.]+")
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
 # A retrieved document is identified by the attributes of its tag.
 _ATTRIBUTE = re.compile(r"""\s?([\w.:-]{1,64})=["']([^"']*)["']""")
@@ -91,7 +90,7 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         "status": answer.status,
         "ending": exchange.ending,
         "error": safe(answer.error_code),
-        "why": safe("-".join(_WORD.findall(answer.why))),
+        "why": safe("-".join(re.findall(r"[\w.]+", answer.why))),
         "mode": planned.mode.name.lower(),
         "reason": planned.reason,
         "edits": ",".join(planned.plan.edits) if planned.plan is not None else "",

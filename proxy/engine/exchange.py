@@ -14,7 +14,6 @@ from time import perf_counter
 
 from proxy.context.session import AssembledChat
 from proxy.engine.interfaces import Call, Plan, PlanResult, Principal, Reservation
-from proxy.kit.errors import ProxyError, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field
 from proxy.models import Deployment
@@ -141,8 +140,7 @@ class AnswerRecord:
 
     status: int = 0
     error_code: str = ""
-    why: str = ""
-    """Why the upstream was not reached or broke off, in words of the proxy."""
+    why: str = ""  # the upstream was not reached, in words of the proxy
     outcome: Outcome = Outcome()
     first_byte_s: float | None = None
     sent_bytes: int = 0
@@ -167,11 +165,6 @@ class AnswerRecord:
         """A call is sent. Everything that an upstream said before was about another call."""
         self.status = 0
         self.asked_s, self.heard_s, self.silent_s, self.runs_on = now_s, None, 0.0, runs_on
-
-    def note(self, error: ProxyError) -> None:
-        """The exchange ends in this error. Its words may be a provider's, unless no whole answer came."""
-        self.error_code = error.code or ""
-        self.why = error.message if isinstance(error, (UpstreamUnavailable, UpstreamTimeout)) else ""
 
     def silence_s(self, now_s: float) -> float:
         """How long nothing has arrived, up to now. The model may have been thinking during all of that time."""

@@ -230,8 +230,7 @@ class OwnExchanges:
 
 def _note_error(exchange: Exchange, ending: ExchangeOutcome, error: ProxyError) -> None:
     exchange.ending = ending
-    exchange.answer.status = error.status
-    exchange.answer.note(error)
+    exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
 
 
 READ: Final = "read"

@@ -94,7 +94,7 @@ class MetricsMeter:
 
     def settle(self, exchange: Exchange) -> None:
         metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
-        model, mode = self._model(exchange), exchange.planned.mode.name.lower()
+        model, mode = _model(exchange), exchange.planned.mode.name.lower()
         status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
         metrics.ended()
         metrics.requests(model, mode, str(status), deployment.transport.value if deployment else NONE)
@@ -124,12 +124,6 @@ class MetricsMeter:
             metrics.context_refused(exchange.window.name if exchange.window else NO_PROFILE, refusal, by=count)
         if self._on_settled is not None:
             self._on_settled(exchange)
-
-    def _model(self, exchange: Exchange) -> str:
-        """The label of the exchange's model. Clients choose the names behind a wildcard, also those that they may not
-        use: a name for which no upstream was called becomes no label."""
-        name = exchange.deployment.name if exchange.deployment else NONE
-        return name if exchange.attempts or name == NONE else self._metrics.known_model(name)
 
     def _priced(self, exchange: Exchange) -> Settlement:
         """The usage and the cost of the exchange, without ``exchange.lost``."""
@@ -315,6 +309,13 @@ def error_kind(exchange: Exchange) -> str:
     if exchange.ending is ExchangeOutcome.BROKEN:
         return _ERROR_KINDS.get(answer.error_code, "unavailable" if answer.first_byte_s is None else "broken-off")
     return _STATUS_KINDS.get(answer.status, "rejected" if answer.status < 500 else "server-error")
+
+
+def _model(exchange: Exchange) -> str:
+    """The label of the exchange's model. Clients choose the names behind a wildcard, also those that they may not use:
+    if no upstream was called, the wildcard itself is the label."""
+    name = exchange.deployment.name if exchange.deployment else NONE
+    return name if exchange.attempts or exchange.deployment is None else exchange.deployment.entry or name
 
 
 def _team(exchange: Exchange) -> str:

@@ -118,10 +118,6 @@ class BoundedNames:
             return OTHER
         return self._names.setdefault(name, without_keys(name) or OTHER)
 
-    def known(self, name: str) -> str:
-        """The value of a name that must not become one: ``other`` if it is none yet."""
-        return self._names.get(name, OTHER)
-
 
 FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """The variable in which prometheus_client looks for the folder. It must be set before the first metric is made."""
@@ -257,11 +253,8 @@ class Metrics:
         self._process = ProcessCollector(registry=self.registry)
         self._series: list[Series[Any]] = []
         self._shared = shared
-        models = BoundedNames(deployment.name for deployment in deployments)
-        self.known_model = models.known
-        """The label of a model for which no upstream was called."""
         self._labellings: Mapping[str, Labelling] = {
-            "model": models,
+            "model": BoundedNames(deployment.name for deployment in deployments),
             "team": BoundedNames(teams),
             "deployment": BoundedNames(),
             "client": BoundedNames([UNRECOGNISED], _MOST_CLIENTS),

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app import factories, foundation
+from proxy.app import composition, factories, foundation
 from proxy.app.settings import ConfigError, Environment, Settings, load
 from proxy.kit.modes import Mode
 from proxy.models import Transport
 from proxy.models.deployments import ModelTable, token_limits
 from proxy.planner.tiers import ClassicPolicy
 from proxy.protocol.prices import PriceMap
+from proxy.protocol.request.tokens import bytes_over_four
 from proxy.storage.sqlite import MemoryStore
 from proxy.teams.authentication import Directory
 
@@ -171,7 +172,13 @@ def test_a_file_that_nobody_asked_for_may_be_impossible(tmp_path: Path, caplog: 
     store = asyncio.run(factories.open_store(read))
     assert not store.is_durable
     assert "keys and spend are in memory and end with the process" in caplog.text
-    assert factories.store_in_use(read, store) == "memory"
+
+    async def named() -> str:
+        assembly = await composition.build(read, encode=bytes_over_four)
+        await assembly.parts.engine.aclose()
+        return assembly.store
+
+    assert asyncio.run(named()) == "memory"
     with pytest.raises(ConfigError):
         asyncio.run(factories.open_store(settings(tmp_path, one_model("{}", "stratiform: {teams: [{name: red}]}"))))
 

@@ -200,6 +200,7 @@ def test_a_break_before_anything_was_sent_is_an_error_answer(
     client = bench.chat(MemoryClient(chat_body(stream=True)))
     assert (client.status, code(client), bench.planner.events) == (status, error, events)
     assert ended(bench).ending is ExchangeOutcome.BROKEN
+    assert ended(bench).answer.why in ("gone", "silent")
 
 
 def test_a_break_in_mid_stream_is_an_event_and_no_done() -> None:

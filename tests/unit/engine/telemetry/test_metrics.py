@@ -223,13 +223,6 @@ def test_names_beyond_the_bound_are_counted_together() -> None:
     }  # fmt: skip
 
 
-def test_a_name_that_must_take_no_place_takes_none() -> None:
-    names = BoundedNames(["known"], most=2)
-    assert [names.known(name) for name in ("known", "odd-1", "odd-2")] == ["known", OTHER, OTHER]
-    assert counted(names, "honest") == {"honest": 1.0}
-    assert names.known("honest") == "honest"
-
-
 def test_a_name_that_holds_a_key_is_not_shown() -> None:
     (name,) = counted(BoundedNames(), "sk-stratiform-0123456789abcdef0123456789abcdef")
     assert "0123456789abcdef" not in name
