@@ -383,10 +383,14 @@ def fixed_hazard(seen: int, changes: int, prior: float) -> float:
     return -math.log1p(-min((changes + prior) / (seen + 1), 0.98))
 
 
+EVERYTHING = 1 << 30
+"""The distance of a break at the first message. It says the same of a conversation that is longer by now."""
+
+
 class HistoryDivergence(NamedTuple):
     """The point where a conversation broke: how many of the earlier request's messages, counted from its end, the next
     request did not repeat (0: it only appended; 1: the last message was rewritten; large: the client trimmed or
-    summarised).
+    summarised; ``EVERYTHING``: the first message is another one).
 
     ``results`` is how many of these messages are tool results, if the first of these messages is a tool result;
     otherwise it is 0. A client that clears old results keeps the same number of them, however many messages are between

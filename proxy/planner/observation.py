@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from proxy.kit.value import dataclass
-from proxy.planner.change_rates import FIRST_RATE, MAX_DOCUMENTS, DocumentOdds, DocumentSign, HistoryDivergence
+from proxy.planner.change_rates import (
+    EVERYTHING,
+    FIRST_RATE,
+    MAX_DOCUMENTS,
+    DocumentOdds,
+    DocumentSign,
+    HistoryDivergence,
+)
 from proxy.planner.session import (
     REMEMBERED_BREAKS,
     REMEMBERED_GAPS,
@@ -169,7 +176,8 @@ def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: Reco
         common += 1
     # Cleared tool results keep their places.
     lost = [recognised.messages[i].role for i in recognised.own_turns[common : len(before)]]
-    return HistoryDivergence(len(before) - common, lost.count("tool") if lost[:1] == ["tool"] else 0)
+    distance = len(before) - common if common else EVERYTHING
+    return HistoryDivergence(distance, lost.count("tool") if lost[:1] == ["tool"] else 0)
 
 
 def followed(

@@ -2,7 +2,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.planner.change_rates import STATIC_CHANGE, HistoryDivergence
+from proxy.planner.change_rates import EVERYTHING, STATIC_CHANGE, HistoryDivergence
 from proxy.planner.observation import RequestObservation, commit_preamble, commit_reading, read_request
 from proxy.planner.session import Session, SessionTable
 from proxy.protocol.request.message import Message
@@ -103,7 +103,7 @@ class TestFind:
         first, _ = clients.send(SYSTEM, *long, user("q5"))
         trimmed, observation = clients.send(SYSTEM, *long[6:], user("q5"), assistant("a5"), user("q6"))
         assert first is trimmed
-        assert observation.broke == HistoryDivergence(11)
+        assert observation.broke == HistoryDivergence(EVERYTHING)
 
     def test_parallel_agents_under_one_system_prompt(self, clients: Clients) -> None:
         agents = {}
