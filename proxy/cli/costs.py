@@ -385,7 +385,10 @@ def drawn(report: Mapping[str, Any], width: int, encoding: str = "utf-8", *, has
     of_most = f" of {report['max_input_tokens']:,}" if report["max_input_tokens"] else ""
     lines.append(f"request  {request['prompt_tokens']:,}{of_most} in: {_parts(request)}")
     if session is not None:
-        lines.append(f"session  {session['requests']} requests, {session['prompt_tokens']:,} in: {_parts(session)}")
+        lines.append(
+            f"session  {session['requests']} request{'' if session['requests'] == 1 else 's'}, "
+            f"{session['prompt_tokens']:,} in: {_parts(session)}"
+        )
         # The number of reads for each written token is the seed's return on investment.
         read, written = session["cache_read_tokens"], session["cache_write_tokens"]
         earned = f"cache ROI {100 * (read / written - 1):+.0f} %, " if written else ""

@@ -343,7 +343,11 @@ def _culprit(
     month = loss.usd * monthly if monthly else None
     may_save = culprit.is_waste or (culprit.piece_kind in CONTENT and culprit.kind in tuple(BreakKind))
     saved = month * tier_share if month is not None and tier_share is not None and may_save else None
-    cost = f"{loss.lost:,} tokens in {loss.breaks} requests" if month is None else f"{usd(month)} a month"
+    cost = (
+        f"{usd(month)} a month"
+        if month is not None
+        else f"{loss.lost:,} tokens in {loss.breaks} request{'' if loss.breaks == 1 else 's'}"
+    )
     return CulpritReport(
         culprit.kind,
         culprit.piece,
@@ -562,7 +566,11 @@ def _print_client(output: Output, client: ClientReport) -> None:
     models = ", ".join(model or "(no model)" for model in client.models[:3])
     more = f" and {len(client.models) - 3} more" if len(client.models) > 3 else ""
     output.print(client.client, style="bold", end="")
-    output.print(f"  {client.calls:,} calls, {client.sessions:,} sessions, {models}{more}", soft_wrap=True)
+    output.print(
+        f"  {client.calls:,} call{'' if client.calls == 1 else 's'}, "
+        f"{client.sessions:,} session{'' if client.sessions == 1 else 's'}, {models}{more}",
+        soft_wrap=True,
+    )
     output.print("  " + "; ".join(figures(client)), soft_wrap=True)
     dear = costly(client)[:_SHOWN_CULPRITS]
     for number, culprit in enumerate(dear, 1):

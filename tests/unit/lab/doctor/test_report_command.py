@@ -42,7 +42,7 @@ def _json(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 def test_the_text_names_the_culprit_the_price_and_the_remedy(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(log)]) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("helper  12 calls, 1 sessions, claude-sonnet-4-6\n")
+    assert printed.startswith("helper  12 calls, 1 session, claude-sonnet-4-6\n")
     assert "  hit ratio 0.0%; each context was written " in printed
     assert "  1. line 3 of your system text is a clock: $" in printed
     assert " a month; put it behind the last user message, or let mode tier do it: $" in printed
