@@ -41,7 +41,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from proxy.kit.lru import LastUsed
-from proxy.kit.value import dataclass, field
+from proxy.kit.value import dataclass, field, replace
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import (
     CODE_USD,
@@ -254,7 +254,7 @@ def _most_text(
     if wants.is_summarised:
         prompt, output_tokens = 2 * prompt, output_tokens + rounds * longest_output(None, price)
     # The readings of a prompt are booked together, at the rate of a prompt of their length.
-    rate = _dearest(price, wants).at(min(prompt, max(once, window_of(price))))
+    rate = _dearest(price, wants, min(prompt, max(once, window_of(price))))
     nanos = worst_case(rate, prompt, output_tokens, long_life=long_life)
     usd = _more(output_tokens, max(rate.thought, _dearest_output(extras, wants)), rate.output)
     # Content of unknown length may be sound or a video.
@@ -270,14 +270,20 @@ def _most_text(
     return nanos + nanos_at_most(usd)
 
 
-def _dearest(price: Price, wants: Wants) -> Price:
-    """The price at which the request may be served."""
-    served = price
+def _dearest(price: Price, wants: Wants, prompt_tokens: int) -> Price:
+    """The price at which the request may be served, for a prompt of this length: of each kind of tokens the dearer one,
+    of the tier that is asked for and of the usual one."""
+    served = price.at(prompt_tokens)
     if wants.tier:
         asked = price.served(wants.tier)
         if asked is price:
             asked = price.times(SERVICE_FACTORS.get(wants.tier, 1.0))
-        served = max(price, asked, key=lambda one: max(one.input, one.read, one.write_5m, one.write_1h) + one.output)
+        asked = asked.at(prompt_tokens)
+        served = replace(
+            served, input=max(served.input, asked.input), output=max(served.output, asked.output),
+            read=max(served.read, asked.read), write_5m=max(served.write_5m, asked.write_5m),
+            write_1h=max(served.write_1h, asked.write_1h), thought=max(served.thought, asked.thought), tiers=(),
+        )  # fmt: skip
     factor = (price.extras.fast if wants.is_fast else 1.0) * (price.extras.local if wants.is_local else 1.0)
     return served if factor == 1.0 else served.times(factor)
 
@@ -325,7 +331,7 @@ def _served(price: Price, demand: Demand, usage: Usage, reported: Reported) -> P
     """The price of the tier that served the request. If that tier is unknown, it is the price of the dearest tier that
     the request asked for."""
     if usage.estimated and not reported.tier:
-        return _dearest(price, demand.wants)
+        return _dearest(price, demand.wants, usage.prompt)
     served = price.served(reported.tier)
     if served is price and reported.tier and reported.tier == demand.wants.tier:
         served = price.times(SERVICE_FACTORS.get(reported.tier, 1.0))

@@ -364,10 +364,10 @@ def test_readings_that_are_booked_together_are_reserved_at_the_rate_of_their_sum
     assert nanos(booked.total_usd) <= reserved
 
 
-def test_a_tier_may_be_dearer_by_its_writes_alone() -> None:
-    price = priced(cache_creation_input_token_cost_flex=1e-5)
-    reserved = most_cost(price, text(tier="flex"), 1000, 0, long_life=False)
-    assert reserved == 1000 * 10_000
+def test_a_tier_may_be_dearer_by_one_kind_of_tokens() -> None:
+    price = priced(cache_creation_input_token_cost_flex=1e-5, output_cost_per_token_flex=1e-9)
+    reserved = most_cost(price, text(tier="flex"), 1000, 100, long_life=False)
+    assert reserved == 1000 * 10_000 + 100 * 10_000
 
 
 def test_a_tool_of_the_providers_was_called_once_a_second_and_no_oftener_than_allowed() -> None:
