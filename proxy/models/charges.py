@@ -275,10 +275,8 @@ def _dearest(price: Price, wants: Wants, prompt_tokens: int) -> Price:
     of the tier that is asked for and of the usual one."""
     served = price.at(prompt_tokens)
     if wants.tier:
-        asked = price.served(wants.tier)
-        if asked is price:
-            asked = price.times(SERVICE_FACTORS.get(wants.tier, 1.0))
-        asked = asked.at(prompt_tokens)
+        named = price.served(wants.tier)
+        asked = (price.times(SERVICE_FACTORS.get(wants.tier, 1.0)) if named is price else named).at(prompt_tokens)
         served = replace(
             served, input=max(served.input, asked.input), output=max(served.output, asked.output),
             read=max(served.read, asked.read), write_5m=max(served.write_5m, asked.write_5m),
