@@ -12,7 +12,7 @@ def write_ledger(path: Path, entries: Iterable[LedgerEntry]) -> None:
     """Write entries into the store in this file, each at its own time."""
 
     async def write() -> None:
-        store = await SqliteStore.open(path)
+        store = await SqliteStore.open(path, busy_timeout_s=30.0)  # a server may have the file open
         for entry in entries:
             await store.settle(Settle(entry, ()), entry.at)
         await store.aclose()

@@ -51,6 +51,8 @@ from proxy.protocol.request.demand import Demand
 from proxy.protocol.response.outcome import UNTOLD
 from proxy.protocol.response.refusal import ContextRefusalOutcome
 
+# The words of a text of the proxy.
+_WORD = re.compile(r"[\w.]+")
 _UNSAFE = re.compile(r"[^\w.:/@+*-]", re.ASCII)
 # A retrieved document is identified by the attributes of its tag.
 _ATTRIBUTE = re.compile(r"""\s?([\w.:-]{1,64})=["']([^"']*)["']""")
@@ -90,7 +92,7 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         "status": answer.status,
         "ending": exchange.ending,
         "error": safe(answer.error_code),
-        "why": safe("-".join(re.findall(r"[\w.]+", answer.why))),
+        "why": safe("-".join(_WORD.findall(answer.why))),
         "mode": planned.mode.name.lower(),
         "reason": planned.reason,
         "edits": ",".join(planned.plan.edits) if planned.plan is not None else "",

@@ -59,7 +59,7 @@ FEATURES = (
     Feature("orders that were sent before", "proxy.planner.candidates:_prefixes", always([]),
             ("demo-editor", "anthropic")),
     Feature("orders of other sessions of the client", "proxy.planner.session:SessionCohort.laid_out",
-            always(None), ("made-notebook", "anthropic")),
+            always(None), ("made-handbook", "openai-explicit")),
     Feature("files that are only written another way", "proxy.planner.observation:_are_all_changed",
             always(False), ("made-pair", "anthropic")),
     Feature("documents: learning how long they stay",

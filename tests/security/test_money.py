@@ -22,7 +22,7 @@ from tests.fuzz.billing import CountingProvider
 from tests.fuzz.spending import wav
 from tests.security.world import World, world_of
 
-BUDGET_USD = 0.05
+BUDGET_USD = 0.06
 CALLS = 16
 """How many calls are made at once."""
 OVERLAP_S = 0.25
@@ -49,7 +49,7 @@ stratiform:
   limits: {receive_s: 20, drain_s: 2}
   teams:
     - name: team-a
-      budget: {usd: 0.05, scope: key, subject: "*"}
+      budget: {usd: 0.06, scope: key, subject: "*"}
   prices:
     m-1:
       input_cost_per_token: 0.000002

@@ -87,7 +87,8 @@ ROWS = [
     Row("a search by a flag", asked("chat/completions", max_tokens=50, enable_search=True), True),
     Row("a search that is off", asked("chat/completions", max_tokens=50, enable_search=False), True),
     Row("the client's own documents",
-        asked("chat/completions", max_tokens=50, data_sources=[{"type": "azure_search", "parameters": {}}]), True),
+        asked("chat/completions", max_tokens=50, data_sources=[
+            {"type": "azure_search", "parameters": {"authentication": {"type": "api_key", "key": "theirs"}}}]), True),
     Row("connectors", asked("chat/completions", max_tokens=50, connectors=[{"id": "web-search"}]), True),
     Row("knowledge", asked("chat/completions", tools=[{"type": "retrieval", "retrieval": {"knowledge_id": "1"}}])),
     Row("a tool that begins like a client's own", asked("chat/completions", tools=[tool("memory_bank")])),
