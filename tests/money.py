@@ -51,7 +51,7 @@ class FixedRules:
         return self.held
 
 
-_FLAKY = {"reserve", "settle", "carry_out", "renew", "expire", "claim", "ping", "forget_entries"}
+_FLAKY = {"reserve", "settle", "carry_out", "renew", "expire", "claim", "ping", "forget_entries", "directory_version"}
 
 
 class Flaky(MemoryStore):

@@ -548,7 +548,7 @@ def unmarked(members: Members) -> list[bytes]:
 def _said(members: Members) -> list[bytes]:
     """The members without the markers, for a digest that does not depend on how a client writes JSON: on the order of
     the members, on blanks, on escapes."""
-    return sorted([named(k, canonical(v)) for k, v in members.items() if k not in MARK_KEYS])
+    return sorted([named(k, _canonical(v)) for k, v in members.items() if k not in MARK_KEYS])
 
 
 def _function_of(call: Members) -> Members:
@@ -557,7 +557,7 @@ def _function_of(call: Members) -> Members:
     return members_of(raw) if bytes(memoryview(raw)[:1]) == b"{" else {}
 
 
-def canonical(raw: Raw | bytes) -> bytes:
+def _canonical(raw: Raw | bytes) -> bytes:
     """A value without blanks between its tokens and with the usual escapes. The order of members within the value
     stays, since a model reads it: https://platform.claude.com/docs/en/build-with-claude/prompt-caching names changed
     orders of keys within ``input`` as a cause of cache misses. A value that cannot be read here stays as it is."""
