@@ -1,16 +1,18 @@
 """Whatever a conversation looks like: what is sent fits, and nothing is torn apart."""
 
 import json
-from itertools import count
+from itertools import count, pairwise
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, head, tail
-from proxy.prompts.window.fitting import Room, Steps, advance, cut_of, steps_of
+from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, apart, head, tail
+from proxy.prompts.window.fitting import Room, cut_of, steps_of
+from proxy.protocol.request.message import Message
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.talk import assistant, calling, result, system, user
-from tests.windows import Body, fit, kept, parts_in, sent, text_of, tokens_of, transcript_of, unpaired
+from tests.windows import Body, fit, parts_in, said, sent, text_of, tokens_of, transcript_of, unpaired
 
 SIZES = st.integers(0, 60)
 TEXT = st.text(alphabet='ab \n"\\é語', max_size=900)
@@ -136,20 +138,6 @@ def test_the_selection_is_whole_and_the_system_text_is_shortened_only_where_that
         assert out[0] == own
 
 
-@given(conversations(), st.integers(0, 600), st.integers(0, 300), st.data())
-def test_from_an_equal_cut_a_larger_budget_keeps_a_superset(
-    talk: list[Body], budget: int, more: int, data: st.DataObject
-) -> None:
-    steps = steps_of(transcript_of(talk).messages)
-    moment = steps.moments[-1]
-    legal = sorted({steps.legal[cut] for cut in range(moment.droppable + 1)})
-    cut = data.draw(st.sampled_from(legal))
-    small, large = (advance(cut, steps, moment, Room(tokens)) for tokens in (budget, budget + more))
-    assert set(kept(small, steps)) <= set(kept(large, steps))
-    assert small >= cut
-    assert steps.legal[small] == small
-
-
 @given(TEXT, st.integers(0, 300), st.integers(0, 100))
 def test_a_shortened_text_fits_and_a_larger_share_holds_its_beginning(text: str, share: int, more: int) -> None:
     for shorten, holds in ((head, str.startswith), (tail, str.endswith)):
@@ -171,18 +159,34 @@ def test_parts_that_a_smaller_budget_keeps_a_larger_one_keeps_too(
         assert less <= most
 
 
-@given(conversations(), st.integers(10, 600))
-def test_a_conversation_that_goes_on_keeps_its_cut_while_it_fits(talk: list[Body], budget: int) -> None:
-    """What hysteresis is for: each cut is one that an earlier request had, or the first of a new one."""
+@given(conversations(), st.integers(0, 600))
+def test_a_cut_is_legal_and_leaves_out_no_more_than_a_distance_of_anchors_beyond_what_is_needed(
+    talk: list[Body], room: int
+) -> None:
     steps = steps_of(transcript_of(talk).messages)
-    room = Room(budget)
-    cuts = [0]
-    for number in range(1, len(steps.moments) + 1):
-        cuts.append(cut_of(_until(steps, number), room))
-    for number, (before, after) in enumerate(zip(cuts, cuts[1:], strict=False)):
-        moment = steps.moments[number]
-        assert after == before or moment.tokens - steps.tokens_before[before] > budget
+    cut = cut_of(steps, Room(room))
+    legal = [each for each in range(len(steps.legal)) if steps.legal[each] == each]
+    fitting = [each for each in legal if steps.tokens - steps.tokens_before[each] <= room]
+    assert cut in (fitting or legal[-1:])
+    # The first cut behind the anchor that follows: no other one may be passed over.
+    beyond = steps.tokens - room + apart(room)
+    assert all(steps.tokens_before[each] < beyond for each in legal if each < cut)
 
 
-def _until(steps: Steps, number: int) -> Steps:
-    return Steps(steps.gone_from, steps.tokens_before, steps.messages_before, steps.moments[:number], steps.legal)
+@given(st.randoms(use_true_random=False), st.integers(1_000, 100_000), st.booleans())
+def test_some_tokens_more_or_less_around_a_conversation_do_not_move_its_beginning(
+    rng: Random, room: int, has_calls: bool
+) -> None:
+    """The system text, the named parts, the longest answer and the model's factor differ from request to request."""
+    jitter, talk, cuts = room // 100, list[Message](), list[int]()
+    for number in range(150):
+        talk.append(said("user", rng.randrange(room // 100, room // 50)))
+        if has_calls:
+            call = f"{number}"
+            talk += [said("assistant", 20, (call,)), said("tool", rng.randrange(room // 50), (), (call,))]
+        cuts.append(cut_of(steps_of(talk), Room(room - rng.randrange(jitter))))
+        talk.append(said("assistant", rng.randrange(room // 100)))
+    anchors = sum(message.tokens for message in talk) // apart(room - jitter) + 1
+    if apart(room - jitter) == apart(room):
+        assert len(set(cuts)) <= anchors
+        assert sum(one != other for one, other in pairwise(cuts)) <= 2 * anchors

@@ -21,10 +21,12 @@ compare layouts and far cheaper, but repetitive code may have half as many token
 """
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -322,26 +324,34 @@ def head(text: str, allowed_tokens: int, count: Count) -> str:
 
 
 def tail(text: str, allowed_tokens: int, count: Count) -> str:
-    """The end of a text, with at most ``allowed_tokens``. It begins at a fixed distance from the text's own beginning.
-    So a text that grows at its end, such as the text before a cursor, is sent with the same beginning for many
-    requests: when the text does not fit any more, pieces are left out until three quarters of the room are taken. A
-    room that is too small for any cache is filled instead."""
-    room, end = _steady(allowed_tokens), len(text)
+    """The end of a text, with at most ``allowed_tokens``. It begins at one of a few fixed distances from the text's own
+    beginning (``anchor``). So a text that grows at its end, such as the text before a cursor, is sent with the same
+    beginning for many requests. A room that is too small for any cache is filled instead."""
+    room, end = allowed_tokens, len(text)
     if room < _LEAST_STEADY_TOKENS:
         return text[end - _filled(end, room, lambda at, behind: count(text[max(0, end - behind) : end - at])) :]
     size = min(PIECE_CHARS, 1 << room.bit_length() - 3)
-    pieces: deque[int] = deque()
-    held = start = 0
-    for at in range(0, end, size):
-        newest = count(text[at : at + size])
-        is_full = held + newest > room
-        # The newest piece still grows, so its present size does not decide how many other pieces are left out.
-        while is_full and pieces and (held * 4 > room * 3 or held + newest > room):
-            held -= pieces.popleft()
-            start += size
-        pieces.append(newest)
-        held += newest
-    return text[start:]
+    before = [0, *accumulate(count(text[at : at + size]) for at in range(0, end, size))]
+    return text[anchor(before, before[-1] - room, apart(room)) * size :]
+
+
+def apart(room: int) -> int:
+    """The distance between two anchors in a room of so many tokens: about a quarter of it. It has two binary digits, so
+    that a few tokens more or less in the room hardly ever change it."""
+    distance = max(1, room * 5 // 16)
+    digits = max(0, distance.bit_length() - 2)
+    return distance >> digits << digits
+
+
+def anchor(before: Sequence[int], excess: int, distance: int) -> int:
+    """The least number of pieces that are left out so that the ``excess`` is gone, and then as much as is missing to a
+    multiple of the ``distance``. ``before`` gives for each number of pieces what these first pieces hold. If all pieces
+    hold less than that, the distance is halved. At most all pieces are left out."""
+    if excess <= 0:
+        return 0
+    while distance > 1 and -(-excess // distance) * distance > before[-1]:
+        distance //= 2
+    return min(len(before) - 1, bisect_left(before, -(-excess // distance) * distance))
 
 
 def _steady(tokens: int) -> int:

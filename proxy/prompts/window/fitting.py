@@ -1,13 +1,12 @@
 """Fits one request to a budget.
 
-``cut_of`` chooses the oldest messages that are left out, with hysteresis. A window that moves by one turn with every
-request changes the front of the prompt each time, and a cached prefix is never read again. Here the cut stays where it
-is while the conversation fits. If it does not fit any more, the cut moves on until three quarters of the room are
-taken, so that many requests fit after it before it moves again.
+``cut_of`` chooses the oldest messages that are left out. A window that moves by one turn with every request changes the
+front of the prompt each time, and a cached prefix is never read again. Here the cut stands at one of a few fixed
+distances from the beginning of the conversation, which are about a quarter of the room apart. So it stays where it is
+for many requests, and some tokens more or less around the conversation do not move it.
 
-The cut need not be remembered: it is found by going through the conversation from its beginning, request by request as
-the client has sent them. All workers find the same cut, and a restart changes nothing. The room is rounded down to a
-coarse step, so that a few tokens more or less around the conversation change nothing either.
+The cut need not be remembered: it follows from the conversation and the room. All workers find the same cut, and a
+restart changes nothing.
 
 ``fitted_messages`` fits the messages of a chat. The conversation begins after the leading system messages. Its newest
 turn, which is everything from the last user message on, is kept. Only a tool loop in it that is too long for the window
@@ -19,7 +18,6 @@ a summary in front of the conversation.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
 from itertools import accumulate
 
 from msgspec import Raw, structs
@@ -35,6 +33,8 @@ from proxy.prompts.window import (
     Payload,
     WindowParts,
     WindowTexts,
+    anchor,
+    apart,
     behind_conversation,
     beside_conversation,
     head,
@@ -52,27 +52,18 @@ _NEVER = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """A request that the client has sent, or would have sent. ``tokens`` are those of all messages up to then, and
-    ``older_messages`` are those in front of its newest turn. Any number of the ``droppable`` steps may be left out."""
-
-    tokens: int
-    older_messages: int
-    droppable: int
-
-
-@dataclass(frozen=True, slots=True)
 class Steps:
     """``gone_from`` says for each message how many steps must be left out until it is gone. ``tokens_before`` and
     ``messages_before`` give for each number of steps what these first steps hold. ``legal`` gives for each number of
-    steps the largest number up to it that separates no result from its call. ``moments`` are the requests so far, the
-    newest last."""
+    steps the largest number up to it that separates no result from its call. ``tokens`` are those of all messages, and
+    ``older_messages`` are those in front of the newest turn."""
 
     gone_from: Sequence[int]
     tokens_before: Sequence[int]
     messages_before: Sequence[int]
-    moments: Sequence[Moment]
     legal: Sequence[int]
+    tokens: int
+    older_messages: int
 
 
 @dataclass(slots=True)
@@ -88,30 +79,18 @@ class _Turn:
 def steps_of(messages: Sequence[Message]) -> Steps:
     """The steps of a conversation without its leading system messages. The time is linear."""
     turns = _turns(messages)
+    groups = [group for turn in turns for group in _steps_in(turn, is_newest=turn is turns[-1])]
     gone_from = [_NEVER] * len(messages)
-    moments: list[Moment] = []
-    count = tokens_so_far = older = 0
-    for turn in turns:
-        first, is_newest = count, turn is turns[-1]
-        for group in _steps_in(turn, is_newest=is_newest):
-            count += 1
-            for index in group:
-                gone_from[index] = count
-        # One request for the user message, and one for each group after it.
-        for number, indices in enumerate((turn.head, *turn.groups)):
-            if indices:
-                tokens_so_far += sum(messages[index].tokens for index in indices)
-                droppable = max(0, number - 1) if turn.is_asked or is_newest else 0
-                moments.append(Moment(tokens_so_far, older, first + droppable))
-        older += len(turn.head) + sum(map(len, turn.groups))
-    tokens, sizes = [0] * (count + 1), [0] * (count + 1)
-    for message, gone in zip(messages, gone_from, strict=True):
-        if gone <= count:
-            tokens[gone] += message.tokens
-            sizes[gone] += 1
-    return Steps(
-        gone_from, list(accumulate(tokens)), list(accumulate(sizes)), moments, _legal(messages, gone_from, count)
-    )
+    tokens, sizes = [0], [0]
+    for number, group in enumerate(groups, start=1):
+        for index in group:
+            gone_from[index] = number
+        tokens.append(sum(messages[index].tokens for index in group))
+        sizes.append(len(group))
+    older = sum(len(turn.head) + sum(map(len, turn.groups)) for turn in turns[:-1])
+    legal = _legal(messages, gone_from, len(groups))
+    whole = sum(message.tokens for message in messages)
+    return Steps(gone_from, list(accumulate(tokens)), list(accumulate(sizes)), legal, whole, older)
 
 
 def _turns(messages: Sequence[Message]) -> list[_Turn]:
@@ -156,9 +135,6 @@ def _legal(messages: Sequence[Message], gone_from: Sequence[int], count: int) ->
     return legal
 
 
-_STEPS = 64
-
-
 @dataclass(frozen=True, slots=True)
 class Room:
     """The room of the conversation: tokens, and messages in front of the newest turn (None: any number)."""
@@ -167,44 +143,16 @@ class Room:
     messages: int | None = None
 
 
-def coarse(tokens: int, budget_tokens: int) -> int:
-    """The tokens, rounded down to a multiple of a sixty-fourth of the budget."""
-    step = max(1, budget_tokens // _STEPS)
-    return max(0, tokens - tokens % step)
-
-
-def advance(cut: int, steps: Steps, moment: Moment, room: Room) -> int:
-    """The cut after a request. It stays as it was while everything fits, and otherwise moves on to the low-water mark.
-    ``cut`` is how many steps are left out. Steps that cannot be left out at that moment stay, even if they are too
-    much."""
-    if _fits(cut, steps, moment, room):
-        return cut
-    last = steps.legal[moment.droppable]
-    low = _low(steps, moment, last, room)
-    while cut < last and not (_fits(cut, steps, moment, low) and steps.legal[cut] == cut):
-        cut += 1
-    return cut
-
-
 def cut_of(steps: Steps, room: Room) -> int:
-    """The cut of the newest request, found by going through all requests. The time is linear, because the cut only
-    moves forward."""
-    return reduce(lambda cut, moment: advance(cut, steps, moment, room), steps.moments, 0)
-
-
-def _fits(cut: int, steps: Steps, moment: Moment, room: Room) -> bool:
-    older = moment.older_messages - steps.messages_before[cut]
-    are_few = room.messages is None or older <= room.messages
-    return are_few and moment.tokens - steps.tokens_before[cut] <= room.tokens
-
-
-def _low(steps: Steps, moment: Moment, last: int, room: Room) -> Room:
-    """The low-water mark: three quarters of the room that is left besides what must stay, and half of the messages. A
-    limit of messages is reached after few turns with few tokens, so that the cut would move too often with three
-    quarters."""
-    held = min(room.tokens, moment.tokens - steps.tokens_before[last])
-    messages = None if room.messages is None else room.messages // 2
-    return Room(held + (room.tokens - held) * 3 // 4, messages)
+    """The number of steps that are left out: none if everything fits, or as many as can be left out if even the rest
+    does not fit. The time is linear."""
+    last = steps.legal[-1]
+    cut = anchor(steps.tokens_before[: last + 1], steps.tokens - room.tokens, apart(room.tokens))
+    if room.messages is not None:
+        # A limit of messages is reached after few tokens, so that half of them are left out at once.
+        excess = steps.older_messages - room.messages
+        cut = max(cut, anchor(steps.messages_before[: last + 1], excess, max(1, room.messages // 2)))
+    return next(legal for legal in range(cut, last + 1) if steps.legal[legal] == legal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,11 +314,8 @@ class _Fitting:
         budget = terms.prompt_tokens
         beside = sum(sizes.get(name, 0) for name in (PartName.SUFFIX, PartName.PREFIX))
         base = self._base_tokens - beside
-        # A conversation that fits stays whole. For any other conversation, the requests so far decide.
-        room = Room(budget - base, terms.profile.tail_messages)
-        is_whole = not steps.moments or _fits(0, steps, steps.moments[-1], room)
-        cut = 0 if is_whole else cut_of(steps, replace(room, tokens=coarse(room.tokens, budget)))
-        tokens = steps.moments[-1].tokens - steps.tokens_before[cut] if steps.moments else 0
+        cut = cut_of(steps, Room(budget - base, terms.profile.tail_messages))
+        tokens = steps.tokens - steps.tokens_before[cut]
         overflow = base + beside + tokens - budget
         if cut == len(steps.tokens_before) - 1 and terms.profile.capability in _CHATS:
             # A newest message that fills the budget to the last token leaves no room for a conversation.

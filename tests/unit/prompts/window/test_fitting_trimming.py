@@ -1,10 +1,10 @@
-"""The cut stays while the conversation fits, and moves on to the low-water mark where it does not."""
+"""The cut stays while the conversation fits, and moves on to the next anchor where it does not."""
 
 from itertools import pairwise
 
 import pytest
 
-from proxy.prompts.window.fitting import Moment, Room, Steps, advance, coarse, cut_of, steps_of
+from proxy.prompts.window.fitting import Room, Steps, cut_of, steps_of
 from proxy.protocol.request.message import Message
 from tests.examples import for_every
 from tests.growth import assert_linear
@@ -15,39 +15,35 @@ def talk(turns: int, tokens: int = 10) -> list[Message]:
     return [said(role, tokens // 2) for _ in range(turns) for role in ("user", "assistant")]
 
 
-def test_the_cut_stays_while_everything_fits() -> None:
-    steps = steps_of(talk(10))
-    assert advance(3, steps, Moment(100, 18, 9), Room(70)) == 3
+def test_nothing_is_left_out_while_everything_fits() -> None:
+    assert cut_of(steps_of(talk(10)), Room(100)) == 0
 
 
-def test_the_cut_moves_on_until_a_quarter_of_the_room_is_free() -> None:
-    steps = steps_of([*talk(10), said("user", 10)])
-    moment = steps.moments[-1]
-    assert moment.tokens == 110
-    # Ten tokens must stay; of the ninety others three quarters may.
-    assert advance(0, steps, moment, Room(100)) == 4
-    assert moment.tokens - steps.tokens_before[4] == 70
+def test_a_cut_leaves_out_as_many_tokens_as_a_multiple_of_about_a_quarter_of_the_room() -> None:
+    # The anchors of a room of 100 tokens are 24 tokens apart, and each turn has ten.
+    cuts = {turns: cut_of(steps_of(talk(turns)), Room(100)) for turns in (11, 12, 13, 14, 15, 17, 18)}
+    assert cuts == {11: 3, 12: 3, 13: 5, 14: 5, 15: 8, 17: 8, 18: 10}
 
 
-def test_the_cut_never_goes_beyond_what_must_stay() -> None:
-    steps = steps_of([*talk(3), said("user", 500)])
-    assert advance(0, steps, steps.moments[-1], Room(100)) == 3
+def test_where_the_newest_message_takes_nearly_all_of_the_room_the_anchors_are_closer() -> None:
+    cuts = [cut_of(steps_of([*talk(10, 4), said("user", tokens)]), Room(100)) for tokens in (60, 80, 85, 97, 500)]
+    assert cuts == [0, 6, 9, 10, 10]
 
 
 def test_a_cut_that_would_part_a_late_result_from_its_call_is_passed_over() -> None:
     call, late = said("assistant", 5, ("late",)), said("tool", 5, (), ("late",))
     messages = [*talk(2, 20), said("user", 5), call, said("user", 5), late, said("assistant", 5), *talk(8)]
     steps = steps_of([*messages, said("user", 10)])
-    moment = steps.moments[-1]
     # With three steps gone the result would be there and its call would not.
-    assert [advance(0, steps, moment, Room(room)) for room in (155, 150, 140, 135)] == [0, 2, 4, 4]
-    assert all(advance(0, steps, moment, Room(room)) != 3 for room in range(200))
+    assert steps.legal[:5] == [0, 1, 2, 2, 4]
+    assert [cut_of(steps, Room(room)) for room in (155, 150, 130, 115)] == [0, 2, 2, 4]
+    assert all(cut_of(steps, Room(room)) != 3 for room in range(200))
 
 
 def test_a_limit_of_messages_is_kept_with_half_of_them_to_spare() -> None:
     steps = steps_of([*talk(10), said("user", 10)])
-    assert advance(0, steps, steps.moments[-1], Room(1_000, 19)) == 6
-    assert advance(0, steps, steps.moments[-1], Room(1_000, 20)) == 0
+    assert cut_of(steps, Room(1_000, 19)) == 5
+    assert cut_of(steps, Room(1_000, 20)) == 0
 
 
 @pytest.mark.slow
@@ -56,15 +52,6 @@ def test_the_cut_moves_seldom_while_a_conversation_grows() -> None:
     moved = [number for number, (one, other) in enumerate(pairwise(cuts)) if one != other]
     assert len(moved) == 12
     assert all(later - earlier >= 24 for earlier, later in pairwise(moved))
-
-
-@pytest.mark.parametrize(("tokens", "rounded"), [(0, 0), (-5, 0), (1_999, 1_900), (2_000, 2_000), (2_099, 2_000)])
-def test_the_room_is_rounded_down_so_that_a_few_tokens_change_nothing(tokens: int, rounded: int) -> None:
-    assert coarse(tokens, 6_400) == rounded
-
-
-def test_a_tiny_budget_is_not_rounded() -> None:
-    assert coarse(17, 40) == 17
 
 
 def test_the_time_is_linear_where_a_late_result_forbids_nearly_every_cut() -> None:
@@ -109,7 +96,7 @@ def test_groups_go_one_by_one_and_a_turn_of_a_user_with_its_last_group(talk: str
 
 
 def test_nothing_at_all_has_no_steps() -> None:
-    assert steps_of([]) == Steps([], [0], [0], [], [0])
+    assert steps_of([]) == Steps([], [0], [0], [0], 0, 0)
 
 
 def test_a_result_that_comes_later_than_its_call_keeps_both_together() -> None:
@@ -122,12 +109,6 @@ def test_a_result_that_comes_later_than_its_call_keeps_both_together() -> None:
     ]
 
 
-def test_each_request_so_far_is_a_moment() -> None:
-    steps = steps_of(spoken("u c1 r1 a u"))
-    assert [(m.tokens, m.older_messages, m.droppable) for m in steps.moments] == [
-        (1, 0, 0),
-        (3, 0, 0),
-        (4, 0, 1),
-        (5, 4, 2),
-    ]
-    assert steps.tokens_before == [0, 2, 4]
+def test_the_newest_turn_is_not_counted_among_the_older_messages() -> None:
+    steps = steps_of(spoken("u c1 r1 a u c2 r2"))
+    assert (steps.tokens, steps.older_messages, steps.tokens_before) == (7, 4, [0, 2, 4])

@@ -1,5 +1,8 @@
 """In which order parts are shortened, and where a text is cut."""
 
+import random
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +63,14 @@ def test_a_text_is_filled_to_its_room_from_its_beginning() -> None:
 def test_the_end_of_a_growing_text_begins_at_the_same_place_until_it_is_full() -> None:
     text = "".join(f"line {number:5}\n" for number in range(2_000))
     starts = [end - len(tail(text[:end], 1_000, bytes_over_four)) for end in range(4_000, 12_000, 3)]
-    assert len(set(starts)) == 8
+    assert len(set(starts)) == 9
     assert starts == sorted(starts)
     assert all(start % PIECE_CHARS == 0 for start in starts)
+
+
+def test_some_tokens_more_or_less_in_the_room_do_not_move_the_beginning_of_a_text() -> None:
+    rng, text = random.Random(5), "".join(f"line {number:5}\n" for number in range(4_000))
+    ends = range(9_000, 41_000, 20)
+    starts = [end - len(tail(text[:end], rng.randrange(1_980, 1_990), bytes_over_four)) for end in ends]
+    assert len(set(starts)) == 17
+    assert sum(one != other for one, other in pairwise(starts)) < 25
