@@ -89,7 +89,7 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         "model": safe(exchange.requested.model),
         "deployment": safe(exchange.deployment.name) if exchange.deployment else "",
         "team": safe(exchange.principal.team),
-        "status": answer.status,
+        "status": exchange.status,
         "ending": exchange.ending,
         "error": safe(answer.error_code),
         "why": safe("-".join(_WORD.findall(answer.why))),
@@ -104,7 +104,7 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         "first_byte_ms": None if answer.first_byte_s is None else _ms(answer.first_byte_s),
         "total_ms": _ms(exchange.total_s),
     }
-    if settled is not None and (usage := settled.usage) is not None:
+    if settled is not None and (usage := exchange.billed_usage) is not None:
         found |= {
             "prompt": usage.prompt,
             "read": usage.read,
@@ -206,6 +206,7 @@ class Conclusion:
     async def book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger. The second call does nothing. The write continues if the
         client leaves in the meantime."""
+        exchange.deployment = exchange.called or exchange.deployment
         if exchange.settlement is None and exchange.is_billed:
             await self._weigh(exchange)
         if exchange.settlement is not None:
@@ -221,11 +222,7 @@ class Conclusion:
         exchange.settlement = settlement
         if exchange.reservation is None:
             return
-        if self._ports.admission.is_immediate:
-            # Work that never waits cannot be interrupted, and a task would cost more than the work.
-            await self._write(exchange, defers=defers)
-        else:
-            await asyncio.shield(spawn(self._write(exchange, defers=defers), self._settling))
+        await asyncio.shield(spawn(self._write(exchange, defers=defers), self._settling))
 
     async def end(self, exchange: Exchange) -> None:
         """Book the exchange if that is still to be done, count it, and log it. Called once."""

@@ -45,6 +45,13 @@ class ExchangeOutcome(StrEnum):
     """An error of the proxy itself."""
 
 
+# The status that stands for an ending without an answer.
+_STATUS = {
+    ExchangeOutcome.HUNG_UP: 499,
+    ExchangeOutcome.BROKEN: 502,
+    ExchangeOutcome.REFUSED: 400,
+    ExchangeOutcome.FAILED: 500,
+}
 # A model that writes without thinking makes no pauses longer than this.
 _PAUSE_S = 1.0
 
@@ -202,6 +209,8 @@ class Exchange:
     reservation: Reservation | None = None
     """Set once, by ``Admission.reserve``."""
     attempts: int = 0
+    called: Deployment | None = None
+    """The deployment that was called last. Another one may be chosen after that and never be called."""
     call: Call | None = field(default=None, repr=False)
     """The call that is in progress, or was answered."""
     answer: AnswerRecord = field(default_factory=AnswerRecord)
@@ -247,6 +256,11 @@ class Exchange:
         """Whether the request asks a model. Such a request changes nothing, so it may be sent again, and it is billed
         by tokens."""
         return asks_model(self.arrival.method, self.parsed)
+
+    @property
+    def status(self) -> int:
+        """The status of the answer, or the one that stands for the ending of an exchange without an answer."""
+        return self.answer.status or _STATUS.get(self.ending or ExchangeOutcome.HUNG_UP, 500)
 
     @property
     def is_billed(self) -> bool:

@@ -231,7 +231,7 @@ class AnswerRelay:
         try:
             await self._ports.admission.take_turn(exchange, call.deployment)
             exchange.attempts += 1
-            exchange.call = call
+            exchange.call, exchange.called = call, call.deployment
             is_hard = exchange.reservation is not None and exchange.reservation.is_hard
             is_background = exchange.requested.demand.wants.is_background
             self._client.is_awaited = is_hard and runs_on(

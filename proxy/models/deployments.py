@@ -30,6 +30,7 @@ chat model in ``tests/contract/test_litellm_costs.py``).
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -415,13 +416,12 @@ class ModelTable:
     def known(self, deployment_id: str) -> Deployment | None:
         """The deployment of that id; the first of its group if it is gone; None if the group is also gone."""
         name = deployment_id.rpartition("#")[0] if _NUMBERED.fullmatch(deployment_id) else deployment_id
-        for asked in (deployment_id, name):
-            try:
-                found = self.candidates(asked)
-            except UnknownModel:
-                continue
-            return next((one for one in found if one.id == deployment_id), found[0])
-        return None
+        found: list[Deployment] = []
+        # An entry for any name also serves a model that is named like the number of a deployment.
+        for asked in (name,) if name in self._exact else (name, deployment_id):
+            with suppress(UnknownModel):
+                found += self.candidates(asked)
+        return next((one for one in found if one.id == deployment_id), found[0] if found else None)
 
     def unnamed(self) -> Sequence[Deployment]:
         """The deployments that may serve paths that name no model, one for each upstream: the default's deployment, or

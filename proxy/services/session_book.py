@@ -210,10 +210,11 @@ class SessionBook(Follower):
         self._closing = asyncio.Event()
 
     def ended(self, exchange: Exchange) -> None:
-        """An exchange was settled. It counts if the upstream accepted it. A refresh that the proxy sent is no request
-        of the client, but its cost counts, and the prefix lives on."""
-        plan, deployment = exchange.planned.plan, exchange.deployment
-        if plan is None or deployment is None or not plan.session or not exchange.answer.is_accepted:
+        """An exchange was settled. It counts if the upstream accepted it, or bills it. A refresh that the proxy sent is
+        no request of the client, but its cost counts, and the prefix lives on."""
+        plan, deployment, settled = exchange.planned.plan, exchange.deployment, exchange.settlement or Settlement()
+        counts = exchange.answer.is_accepted or settled.usage is not None
+        if plan is None or deployment is None or not plan.session or not counts:
             return
         name, at = plan.session, exchange.arrival.now
         record, part = self._known.get(name) or (SessionRecord(name, at), self._new_part())

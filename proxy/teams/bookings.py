@@ -237,8 +237,9 @@ class BudgetReservation(Reservation):
             case "usd":
                 return cost
             case "tokens":
-                usage = exchange.billed_usage
-                return usage.prompt + usage.output if usage is not None else unit_tokens(exchange.requested.demand)
+                if (usage := exchange.billed_usage) is not None:
+                    return usage.prompt + usage.output
+                return unit_tokens(exchange.requested.demand) if exchange.is_billed or exchange.lost.cost_usd else 0
             case "requests":
                 return self.held(booking) if booking.rule.id == DEPLOYMENT_REQUESTS_ID else 1
 
@@ -313,7 +314,7 @@ def settled_entry(exchange: Exchange) -> LedgerEntry:
     return _entry(
         exchange,
         exchange.deployment,
-        status=exchange.answer.status,
+        status=exchange.status,
         ending=(exchange.ending or ExchangeOutcome.HUNG_UP).value,
         read_tokens=usage.read,
         write_5m_tokens=usage.write_5m,

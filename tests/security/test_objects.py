@@ -522,6 +522,8 @@ def test_to_read_an_object_costs_nothing(shared: Shared) -> None:
     read = shared.world.ledger("team-a")[entries:]
     assert len(read) == 4
     assert [entry.plain_tokens + entry.output_tokens for entry in read] == [0] * 4, "tokens are counted once, too"
+    lines = [line for line in shared.world.log.splitlines() if any(entry.exchange_id in line for entry in read)]
+    assert [" prompt=" in line for line in lines] == [False] * 4, lines
 
 
 def test_a_budget_of_tokens_counts_a_background_response_once() -> None:

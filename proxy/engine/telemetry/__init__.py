@@ -34,12 +34,6 @@ NONE = "none"
 _BYTES_PER_TOKEN = 4
 _ERROR_KINDS = {"upstream_timeout": "timeout", "circuit_open": "circuit-open", "upstream_loading": "loading"}
 _STATUS_KINDS = {429: "rate-limited", 401: "unauthorized", 403: "unauthorized"}
-_STATUS = {
-    ExchangeOutcome.HUNG_UP: 499,
-    ExchangeOutcome.BROKEN: 502,
-    ExchangeOutcome.REFUSED: 400,
-    ExchangeOutcome.FAILED: 500,
-}
 
 
 class MetricsMeter:
@@ -95,9 +89,8 @@ class MetricsMeter:
     def settle(self, exchange: Exchange) -> None:
         metrics, answer, deployment = self._metrics, exchange.answer, exchange.deployment
         model, mode = _model(exchange), exchange.planned.mode.name.lower()
-        status = answer.status or _STATUS.get(exchange.ending or ExchangeOutcome.FAILED, 500)
         metrics.ended()
-        metrics.requests(model, mode, str(status), deployment.transport.value if deployment else NONE)
+        metrics.requests(model, mode, str(exchange.status), deployment.transport.value if deployment else NONE)
         if answer.first_byte_s is not None:
             metrics.first_byte.child(model).observe(answer.first_byte_s)
         if exchange.overhead_s > 0:

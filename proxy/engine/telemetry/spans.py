@@ -119,7 +119,7 @@ def _attributes(exchange: Exchange, operation: str, values: Mapping[str, Value])
     found: dict[str, Any] = {
         f"stratiform.{name}": float(value) if isinstance(value, Decimal) else value for name, value in values.items()
     }
-    found["http.response.status_code"] = exchange.answer.status
+    found["http.response.status_code"] = exchange.status
     if operation:
         found["gen_ai.operation.name"] = operation
     if exchange.deployment is not None:

@@ -8,6 +8,7 @@ from proxy.engine.conclusion import Followers, Line, exchange_values, shown_piec
 from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Settlement
 from proxy.engine.interfaces import PlanResult, Principal
 from proxy.protocol.response.usage import Usage
+from proxy.teams.bookings import settled_entry
 from tests.doubles import make_deployment
 from tests.exchanges import make_exchange
 
@@ -35,6 +36,11 @@ def test_one_line_of_key_and_value() -> None:
         "overhead_ms=0.00 first_byte_ms=250.00 total_ms=0.00 prompt=10 read=8 write=0 output=3 estimated=0 "
         "cost_usd=0.001250"
     )
+
+
+def test_an_exchange_whose_client_left_has_the_same_status_wherever_it_is_told() -> None:
+    left = make_exchange("POST", "/chat/completions", now=0.0, attempts=1, ending=ExchangeOutcome.HUNG_UP)
+    assert exchange_values(left)["status"] == settled_entry(left).status == 499
 
 
 @pytest.mark.parametrize(("cause", "shown"), [("untold", ""), ("tools-changed", " cause=tools-changed")])

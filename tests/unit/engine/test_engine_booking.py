@@ -166,8 +166,10 @@ def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_that_brea
     assert [prompt for _, prompt in bench.booked] == [7]
 
 
-async def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
+@pytest.mark.parametrize("is_immediate", [False, True])
+async def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that(is_immediate: bool) -> None:
     bench = Bench(answers(WORD, USAGE, DONE))
+    bench.door.is_immediate = is_immediate
     asked, go = asyncio.Event(), asyncio.Event()
     settle = bench.door.settle
 

@@ -12,7 +12,7 @@ import pytest
 from proxy.app.admin.reports import sessions_answer
 from proxy.engine import Conclusion, Engine, Ports
 from proxy.engine.exchange import Exchange, Settlement
-from proxy.engine.interfaces import Principal
+from proxy.engine.interfaces import Answer, Call, Principal
 from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound
@@ -33,7 +33,7 @@ from proxy.services.session_book import SCOPE, SessionBook, packed
 from proxy.storage import Place
 from proxy.upstream.embedded import EmbeddedUpstream
 from tests.doubles import ModelList, OpenDoor, make_deployment
-from tests.exchanges import make_exchange
+from tests.exchanges import make_exchange, settled
 from tests.fake_time import FakeTime, settle
 from tests.fidelity.chats import EDITABLE_ACK, EDITABLE_OPENING
 from tests.talk import RECOGNISERS, TINY, lines
@@ -88,10 +88,11 @@ class Worker:
         facts = ModelFacts(lambda of: (200_000, 8_000))
         store.is_shared = is_shared
         self.book = SessionBook(store, self.clock.now, self.failures.append, Aside(), facts, worker=name)
-        upstreams = {Transport.EMBEDDED: EmbeddedUpstream(bytes_over_four)}
+        self.upstream = EmbeddedUpstream(bytes_over_four)
+        self.cost_usd = 0.0
         ports = Ports(
             ModelList({"m": deployment}),
-            upstreams,
+            {Transport.EMBEDDED: self.upstream},
             Planning(pure, price_of=lambda of: price_for(prices, of)),
             OpenDoor(),
             MetricsMeter(Metrics(), lambda of: price_for(prices, of)),
@@ -111,6 +112,7 @@ class Worker:
 
     def ended(self, exchange: Any) -> None:
         self.book.ended(exchange)
+        self.cost_usd += settled(exchange).cost_usd
         if self.keeps_alive:
             self.keep_alive.ended(exchange)
 
@@ -490,6 +492,29 @@ async def test_a_refresh_of_the_proxys_own_costs_and_is_no_request_and_the_cache
     assert after["requests"] == before["requests"] == 12
     assert after["cost_usd"] > before["cost_usd"]
     assert after["breakpoints"][-1]["until"] > before["breakpoints"][-1]["until"]
+    await worker.aclose()
+
+
+async def test_a_request_that_was_billed_before_the_client_had_anything_costs_its_session(store: Store) -> None:
+    worker, opened = Worker(store), asyncio.Event()
+    await worker.ask(0)
+    open_ = worker.upstream.open
+
+    async def silent(call: Call) -> Answer:
+        opened.set()
+        await asyncio.Event().wait()
+        return await open_(call)
+
+    worker.upstream.open = silent  # type: ignore[method-assign]
+    task = asyncio.ensure_future(worker.ask(1))
+    await opened.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await worker.written()
+    (session,) = (await worker.get())["data"]
+    assert session["requests"] == 2
+    assert session["cost_usd"] == pytest.approx(worker.cost_usd)
     await worker.aclose()
 
 

@@ -438,10 +438,22 @@ def further(account: str, amount: int) -> Reserve:
     ]
 )  # fmt: skip
 def test_an_exchange_takes_its_cost_its_tokens_or_its_calls(one: Booking, usage: Usage | None, taken: int) -> None:
-    seen = make_exchange(demand=Demand(BillingKind.SPEECH, seconds=2.0), settlement=Settlement(usage))
+    spoken = {"demand": Demand(BillingKind.SPEECH, seconds=2.0), "settlement": Settlement(usage)}
     held = BudgetReservation("x", "red", further=[further(one.charge.account, 3), further(one.charge.account, 4)])
     assert held.held(one) == 12
-    assert held.taken(one, seen, 77) == taken
+    assert held.taken(one, make_exchange(**spoken, status=200, first_byte_s=0.1), 77) == taken
+    lost = make_exchange(**spoken, status=504, first_byte_s=0.1, lost=Settlement(None, 0.1))
+    assert held.taken(one, lost, 77) == taken
+
+
+def test_of_a_call_that_was_refused_no_tokens_are_taken() -> None:
+    refused = make_exchange(
+        demand=Demand(BillingKind.TRANSCRIPTION, seconds=36_000.0),
+        settlement=Settlement(),
+        status=400,
+        first_byte_s=0.1,
+    )
+    assert BudgetReservation("x", "red").taken(booking("tokens"), refused, 0) == 0
 
 
 CALLS, TOKENS = booking("requests", DEPLOYMENT_REQUESTS_ID), booking("tokens", DEPLOYMENT_TOKENS_ID)
@@ -552,7 +564,7 @@ def test_an_entry_of_an_exchange_that_was_broken_off_says_nothing_that_is_not_kn
     seen = make_exchange(now=7.0)
     entry = settled_entry(seen)
     assert replace(entry, latency_ms=0) == LedgerEntry(
-        seen.arrival.id, 7.0, "", mode="passthrough", reason="not-chat", ending="hung-up"
+        seen.arrival.id, 7.0, "", mode="passthrough", reason="not-chat", status=499, ending="hung-up"
     )
 
 

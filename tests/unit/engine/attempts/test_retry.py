@@ -17,6 +17,7 @@ from proxy.engine.attempts import Attempts, retry_after_s
 from proxy.engine.exchange import Exchange, ExchangeOutcome
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import (
+    BudgetExceeded,
     CircuitOpen,
     ProxyError,
     UpstreamError,
@@ -232,6 +233,21 @@ def test_a_fallback_is_planned_for_as_what_it_is() -> None:
     assert client.status == 200
     assert [orjson.loads(body)["model"] for body in bench.upstream.bodies] == ["big", "big", "big", "small"]
     assert ended(bench).deployment is other
+
+
+@pytest.mark.parametrize("refuses", ["extend", "take_turn"])
+def test_an_exchange_whose_fallback_is_not_called_stands_under_the_deployment_that_was_called(refuses: str) -> None:
+    main, other = place("m"), place("n")
+    bench = Bench(busy(504), models=Groups(groups=[[main], [other]]), retries=RetryPolicy(retries=0))
+
+    async def full(exchange: Exchange, asked: object, further_tokens: int = 0) -> bool:
+        if bench.upstream.calls:
+            raise BudgetExceeded("enough")
+        return True
+
+    setattr(bench.door, refuses, full)
+    assert bench.chat(MemoryClient(chat_body())).status == 429
+    assert ended(bench).deployment is main
 
 
 def test_the_reservation_knows_all_who_may_serve() -> None:

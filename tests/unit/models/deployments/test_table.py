@@ -1,10 +1,13 @@
 """Names, wildcards and defaults; litellm's providers; cache profiles by provider, name and host."""
 
 import asyncio
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import proxy.models.deployments as litellm_files
 from proxy.kit.errors import UnknownModel
@@ -235,6 +238,21 @@ def test_deployments_behind_a_wildcard_are_numbered_by_the_name_that_was_asked_f
     models = table(ListedModel("w-*", "openai/*", base_url=BASE), ListedModel("w-*", "azure/*"))
     assert [d.id for d in models.levels("w-a")[0]] == ["w-a#1", "w-a#2"]
     assert {d.entry for d in models.levels("w-a")[0]} == {"w-*"}
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b", "b-*", "*"]), min_size=1, max_size=6),
+    st.sampled_from(["a", "b", "b-1", "other"]),
+)
+def test_each_deployment_is_known_by_its_id_and_the_first_of_its_group_stands_for_one_that_is_gone(
+    names: list[str], asked: str
+) -> None:
+    models = table(*(ListedModel(name, "openai/*", base_url=f"{BASE}/{n}") for n, name in enumerate(names)))
+    with suppress(UnknownModel):
+        group = models.candidates(asked)
+        assert [models.known(one.id) for one in group] == list(group)
+        if asked in names and len(group) > 1:
+            assert models.known(f"{asked}#99") == group[0]
 
 
 def test_names_with_a_star_are_told_apart() -> None:
