@@ -33,7 +33,6 @@ from proxy.prompts.window.fitting import Fitted, FittedMessages, Terms, fitted_c
 from proxy.protocol.request import Inset, ParsedBody, with_inset
 from proxy.protocol.request.demand import demand_of
 from proxy.protocol.request.element import Element
-from proxy.protocol.request.message import PartKind
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.protocol.request.transcript import Transcript
@@ -286,10 +285,7 @@ def _fits_for_certain(parsed: ParsedBody, transcript: Transcript, job: _Job, pro
     words = (*job.texts.above.values(), job.texts.summary_ok)
     framing = sum(len(utf8(text)) + len(_JOINT) + MESSAGE_OVERHEAD_TOKENS for text in words)
     tokens = len(parsed.body) + _bytes(job) + framing
-    if transcript.media_at >= 0:
-        kinds = [part.kind for message in transcript.messages for part in message.parts]
-        tokens += IMAGE_TOKENS * kinds.count(PartKind.MEDIA)
-    return tokens < prompt_tokens
+    return tokens + IMAGE_TOKENS * sum(message.media for message in transcript.messages) < prompt_tokens
 
 
 def _bytes(job: _Job) -> int:

@@ -15,7 +15,7 @@ from proxy.kit.value import digest
 from proxy.protocol.caches import Life
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.protocol.recognition.lines import closes_fences
-from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter
+from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter, read_as_text
 from proxy.protocol.wire.json_body import (
     PIECE_BYTES,
     Members,
@@ -81,8 +81,8 @@ class Message(Struct, frozen=True):
     ``is_asked``: a turn begins with it, because it is a user's message, and not one into which a client writes results.
     ``text`` is kept only if ``recognition`` needs it again; ``lead`` is the text's beginning. ``cut_digests`` are the
     digests of the recognised pieces. ``is_signed``: the message holds signed or encrypted thinking, which a model may
-    bind to everything in front of it. ``is_plain``: the message is a role and a text and nothing else. ``memo`` keeps
-    values that other modules derive from the message.
+    bind to everything in front of it. ``is_plain``: the message is a role and a text and nothing else. ``media`` counts
+    its images, sounds and files. ``memo`` keeps values that other modules derive from the message.
     """
 
     raw: bytes
@@ -105,6 +105,7 @@ class Message(Struct, frozen=True):
     cut_digests: tuple[bytes, ...] = ()
     is_signed: bool = False
     is_plain: bool = False
+    media: int = 0
     memo: dict[object, object] = field(default_factory=dict)
 
     def derived(self, make: Callable[["Message", *_Given], _Derived], *given: *_Given) -> _Derived:
@@ -194,11 +195,12 @@ class ByContent(Generic[_C, _V]):
 
 
 class _Content(NamedTuple):
-    """The content of a message: its parts. If all of it is one text, also that text, its recognition, and the digests
-    of its pieces."""
+    """The content of a message: its parts, and how many images, sounds and files they have. If all of it is one text,
+    also that text, its recognition, and the digests of its pieces."""
 
     parts: tuple[Part, ...]
     is_list: bool
+    media: int = 0
     text: str | None = None
     recognition: Recognition | None = None
     cuts: tuple[bytes, ...] = ()
@@ -206,11 +208,13 @@ class _Content(NamedTuple):
 
 class _ListPart(NamedTuple):
     """A part of a list. ``text`` is its text, if the part has no other keys than those of a text and a marker. A part
-    with more keys is never taken apart."""
+    with more keys is never taken apart; ``read`` and ``media`` are what ``read_as_text`` finds in it."""
 
     raw: Raw
     members: Members
     text: str | None
+    read: bytes = b""
+    media: int = 0
 
 
 _NO_MEMBERS: Members = MappingProxyType({})
@@ -299,6 +303,7 @@ class MessageReader:
             cut_digests=content.cuts,
             is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
             is_plain=not members or _is_plain(content, members),
+            media=content.media,
         )
 
     def _text(self, role: str, text: str, mark: Life | None, index: int = -1) -> _Content:
@@ -310,7 +315,7 @@ class MessageReader:
             pieces = [text[c.start : c.end] for c in known.cuts]
             cuts = tuple([self._pieces.of(piece) for piece in pieces])
             counted = digest(role.encode(), b"cuts", *cuts), sum(map(self._counter.count, cuts, pieces))
-        return _Content((self._text_part(role, text, index, mark, counted),), index >= 0, text, known, cuts)
+        return _Content((self._text_part(role, text, index, mark, counted),), index >= 0, 0, text, known, cuts)
 
     def _content(self, role: str, members: Members) -> _Content:
         content, mark = members.get("content", _NULL), marker_of(members)
@@ -325,12 +330,13 @@ class MessageReader:
         if first != b"[":
             raise Unreadable("content is neither text nor a list")
         listed = [_list_part(raw) for raw in elements(content)]
+        media = sum([each.media for each in listed])
         if role == "tool":
-            return _Content((self._result_part(listed, mark),), is_list=True)
+            return _Content((self._result_part(listed, mark),), True, media)
         if len(listed) == 1 and listed[0].text is not None:
             return self._text(role, listed[0].text, marker_of(listed[0].members), 0)
         parts = tuple(self._part(role, each, index) for index, each in enumerate(listed))
-        return self._texts(role, listed, parts) or _Content(parts, is_list=True)
+        return self._texts(role, listed, parts) or _Content(parts, True, media)
 
     def _texts(self, role: str, listed: Sequence[_ListPart], parts: tuple[Part, ...]) -> _Content | None:
         """The whole content of a system message that has several texts and volatile lines, also cut at the ends of its
@@ -360,7 +366,7 @@ class MessageReader:
         joined = "".join(texts)
         system = Recognition("system", MessageKind.SYSTEM, tuple(cuts))
         own_digests = tuple([self._pieces.of(joined[c.start : c.end]) for c in cuts])
-        return _Content(parts, True, joined, system, own_digests)
+        return _Content(parts, True, 0, joined, system, own_digests)
 
     def _text_part(
         self, role: str, text: str, index: int, mark: Life | None, counted: tuple[bytes, int] | None = None
@@ -385,10 +391,10 @@ class MessageReader:
             return self._text_part("tool", listed[0].text, -1, mark)
         keys: list[bytes] = []
         tokens = MESSAGE_OVERHEAD_TOKENS
-        for raw, members, text in listed:
-            key = piece_digest(text) if text is not None else digest(b"raw", b",".join(sorted(unmarked(members))))
-            keys.append(key)
-            tokens += self._counter.count(key, text if text is not None else raw_text(bytes(raw)))
+        for each in listed:
+            raw = b",".join(sorted(unmarked(each.members)))
+            keys.append(digest(b"raw", raw) if each.text is None else piece_digest(each.text))
+            tokens += self._tokens(keys[-1], each)
         # If a provider takes no marker on the message, the marker has to stand on the last part.
         markable = bool(listed) and self._part("tool", listed[-1], 0).markable
         return Part(PartKind.RESULT, digest(b"tool", *keys), tokens, -1, markable, mark)
@@ -397,20 +403,24 @@ class MessageReader:
         members, mark = part.members, marker_of(part.members)
         if part.text is not None:
             return self._text_part(role, part.text, index, mark)
-        kind = value(members["type"]) if "type" in members else None
-        kind = kind if isinstance(kind, str) else None
+        kind = _text_of(members, "type")
         overhead = MESSAGE_OVERHEAD_TOKENS if index == 0 else 0
         key = digest(role.encode(), *sorted(unmarked(members)))
-        if kind in _MEDIA:
+        tokens = self._tokens(key, part) + overhead
+        if not part.read:
             markable = role != "assistant" and kind in _MARKABLE_MEDIA
-            return Part(PartKind.MEDIA, key, IMAGE_TOKENS + overhead, index, markable, mark)
-        tokens = self._counter.count(key, raw_text(bytes(part.raw))) + overhead
+            return Part(PartKind.MEDIA, key, tokens, index, markable, mark)
         if kind == "text":
             shown = text_value(members["text"]) if "text" in members else None
             markable = isinstance(shown, str) and bool(shown.strip())
             return Part(PartKind.TEXT, key, tokens, index, markable, mark)
         part_kind = PartKind.THINKING if kind in THINKING_TYPES else PartKind.OTHER
         return Part(part_kind, key, tokens, index, False, mark)
+
+    def _tokens(self, key: bytes, part: _ListPart) -> int:
+        """Tokens of a part. Those of an image do not depend on its bytes."""
+        text = raw_text(part.read) if part.text is None else part.text
+        return IMAGE_TOKENS * part.media + (self._counter.count(key, text) if text or not part.media else 0)
 
     def _calls(self, members: Members) -> tuple[tuple[Part, ...], tuple[str, ...]]:
         """The calls of tools that a message makes, and their ids."""
@@ -500,7 +510,6 @@ def piece_digest(text: str) -> bytes:
     return digest(b"piece", utf8(text))
 
 
-_MEDIA = frozenset({"image_url", "image", "input_audio", "file", "document", "input_image", "input_file"})
 # Anthropic, "Prompt caching": text, images and documents in user turns can be marked.
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
@@ -577,7 +586,9 @@ def _list_part(raw: Raw) -> _ListPart:
     text = text_value(members["text"]) if is_plain else None
     if is_plain and not isinstance(text, str):
         raise Unreadable("a text part without text")
-    return _ListPart(raw, members, text if isinstance(text, str) else None)
+    if isinstance(text, str):
+        return _ListPart(raw, members, text)
+    return _ListPart(raw, members, None, *read_as_text(raw, members))
 
 
 def marker_of(members: Members) -> Life | None:

@@ -10,7 +10,10 @@ the 95th percentile of texts above 100 tokens, and 1 % over all texts. Providers
 from collections.abc import Callable
 from string import ascii_lowercase, ascii_uppercase, digits, punctuation
 
+from msgspec import Raw
+
 from proxy.kit.lru import LastUsed
+from proxy.protocol.wire.json_body import Members, elements, join_members, members_of, value
 
 _KINDS = [kind.encode() for kind in (ascii_lowercase, ascii_uppercase, digits, punctuation)]
 # Pairs of characters that mostly are one token.
@@ -74,6 +77,36 @@ Encode = Callable[[str], int]
 MESSAGE_OVERHEAD_TOKENS = 4
 # A low-detail image costs 85 tokens, a 1024 x 1024 one at high detail 765 (OpenAI, "Images and vision").
 IMAGE_TOKENS = 765
+
+
+_MEDIA = frozenset({
+    "image_url", "image", "input_image", "input_audio", "audio_url", "video_url", "video",
+    "file", "input_file", "document",
+})  # fmt: skip
+_NULL = Raw(b"null")
+
+
+def read_as_text(raw: Raw, members: Members) -> tuple[bytes, int]:
+    """The JSON that a model reads as text of a part of a message, and how many images, sounds and files the part has,
+    also in its own content, as a result of a tool has them. Their data has no tokens. Raises Unreadable."""
+    if _is_medium(members):
+        return b"", 1
+    content = members.get("content", _NULL)
+    inner = elements(content) if bytes(memoryview(content)[:1]) == b"[" else ()
+    kept = [bytes(one) for one in inner if bytes(memoryview(one)[:1]) != b"{" or not _is_medium(members_of(one))]
+    if len(kept) == len(inner):
+        return bytes(raw), 0
+    return join_members(members, {"content": b"[" + b",".join(kept) + b"]"}), len(inner) - len(kept)
+
+
+def _is_medium(members: Members) -> bool:
+    """Whether a part is an image, a sound or a file. A document whose source is a text is none."""
+    kind = value(members.get("type", _NULL))
+    if not isinstance(kind, str) or kind not in _MEDIA:
+        return False
+    source = members.get("source", _NULL)
+    is_given = bytes(memoryview(source)[:1]) == b"{" and "type" in (of := members_of(source))
+    return not (is_given and value(of["type"]) in ("text", "content"))
 
 
 def bytes_over_four(text: str) -> int:

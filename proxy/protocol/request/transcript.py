@@ -36,7 +36,6 @@ from proxy.protocol.request.message import (
     PLAIN_TEXT_KEYS,
     SYSTEM_ROLES,
     Message,
-    PartKind,
     piece_digest,
 )
 from proxy.protocol.wire.json_body import Unreadable, elements, members_of, text_value
@@ -95,7 +94,7 @@ class Transcript:
         self.notices = (*self.notices, *later)
         self.signed = (*self.signed, *[i for i, one in added if one.is_signed])
         if self.media_at < 0:
-            self.media_at = next((i for i, one in added for part in one.parts if part.kind is PartKind.MEDIA), -1)
+            self.media_at = next((i for i, one in added if one.media), -1)
         singles = [message_element(one, i, "system" if i < self.preamble else "turn") for i, one in added]
         self.elements = (*self.elements, *singles)
 

@@ -22,7 +22,7 @@ from proxy.protocol.request.tokens import Encode, bytes_over_four, quick
 from proxy.protocol.response.usage import Usage
 from proxy.services import ModelFacts, local_encode
 from proxy.services.windows import ContextWindows
-from tests.talk import assistant, calling, result, system, tool, user
+from tests.talk import assistant, calling, result, system, text_part, tool, user
 from tests.window_replay import BY_TOKENS, TURNS, Replay
 from tests.windows import CHAT, TEXTS, Body, Watched, text_of
 
@@ -119,6 +119,32 @@ def test_tools_and_texts_of_the_operator_take_room() -> None:
     assert less.sizes["tools"] > 4_000
     assert less.edits[Edit.WINDOW_TRIMMED] > full.edits[Edit.WINDOW_TRIMMED]
     assert prompt(client.fitted(talk(30), inset=Inset(text_of(4_000)))) <= 9_000
+
+
+DATA = "iVBORw0KGgo" * 20_000
+IMAGES = [
+    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}},
+    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": DATA}},
+    {"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{DATA}"}},
+]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_bytes_of_an_image_take_no_room_wherever_it_stands(image: Body) -> None:
+    shot, plain = [text_part("the screen"), image], calling("c")
+    nested = {"type": "tool_result", "tool_use_id": "c", "content": shot}
+    for looked in ([user(shot)], [plain, result("c", shot)], [plain, user([nested])]):
+        found = Client().fitted([*talk(12), *looked])
+        assert (found.edits, found.counted_tokens) == ({}, 0)
+        assert prompt(found) < 8_000
+
+
+@pytest.mark.parametrize("source", [{"data": text_of(9_000)}, {"content": [text_part(text_of(9_000))]}])
+def test_a_document_that_is_given_as_text_takes_the_room_of_its_text(source: Body) -> None:
+    document = {"type": "document", "source": {"type": "text" if "data" in source else "content", **source}}
+    with pytest.raises(ContextTooLong):
+        Client().fitted([user([document, text_part("What does it say?")])])
 
 
 CODE = WindowParts(prefix="def f(x):\n" * 2_000, suffix="return 1\n" * 900)
