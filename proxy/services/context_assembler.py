@@ -145,12 +145,13 @@ class SentContext:
 @dataclass(frozen=True, slots=True)
 class Resolved(SentContext):
     """The same request with the form's texts loaded, and with the session that it belongs to. ``is_named``: the client
-    has named the session."""
+    has named the session. ``aliases`` are the short names of directories in this request."""
 
     scope: str
     name: str
     session: ContextSession
     is_named: bool
+    aliases: Mapping[str, str]
 
 
 class ContextAssembler:
@@ -173,8 +174,7 @@ class ContextAssembler:
     def chat_of(self, sent: ParsedBody, scope: str, hint: str = "", now: float = 0.0) -> AssembledChat:
         """A request with its context as messages, made by all steps one after another. Raises InvalidRequest,
         PayloadTooLarge, MissingContent, and Unreadable if the messages are no array."""
-        resolved = self.resolve(self.read(sent), scope, hint)
-        self.give_aliases(resolved)
+        resolved = self.with_aliases(self.resolve(self.read(sent), scope, hint))
         chat, counted, blocks = self.assembled(resolved, self.context(resolved, self.index(resolved)), now)
         self.remember(resolved, chat, counted, blocks)
         return chat
@@ -197,7 +197,7 @@ class ContextAssembler:
         name = named or digest(*(turn.bare for turn in turns.system), first).hex()
         session = self.sessions.begun(scope, name)
         self._check_size(form.shown(session.review))
-        return Resolved(request.sent, form, request.conversation, scope, name, session, bool(named))
+        return Resolved(request.sent, form, request.conversation, scope, name, session, bool(named), session.aliases)
 
     def _check_size(self, context: StructuredContext) -> None:
         """Raises PayloadTooLarge if the texts are too long for one request. The body alone does not show that: a short
@@ -217,28 +217,24 @@ class ContextAssembler:
         has_files = bool(resolved.form.context.files or session.shown)
         if self._indexer is None or not form.has_repo_map or form.context.symbols or not has_files:
             return SymbolMap(form.context.symbols, form.context.legend)
-        symbols = self._indexer.index(resolved.form.context.files, session.aliases)
+        symbols = self._indexer.index(resolved.form.context.files, resolved.aliases)
         if not session.tracker.is_initialised:
             len(symbols.references)  # references are found at their first use: better here than on the event loop
         return symbols
 
-    def give_aliases(self, resolved: Resolved) -> None:
-        """Give short names to the directories that this request shows for the first time."""
+    def with_aliases(self, resolved: Resolved) -> Resolved:
+        """The request with short names for the directories that it shows for the first time."""
         session = resolved.session
         new = {file.path for file in resolved.form.context.files if file.path not in session.shown}
-        if new and self._indexer is not None:
-            session.aliases = legend_for(new, session.aliases, session.shown)
-            session.shown |= new
+        if not new or self._indexer is None:
+            return resolved
+        return replace(resolved, aliases=legend_for(new, session.aliases, session.shown))
 
-    def context(self, resolved: Resolved, symbols: SymbolMap, *, keeps_state: bool = True) -> StructuredContext:
-        """All that the request shows. The session takes over its review if it ``keeps_state`` and the client has named
-        the session: conversations that merely begin alike may belong to two people. Raises PayloadTooLarge."""
-        session = resolved.session
-        context = resolved.form.shown(session.review)
+    def context(self, resolved: Resolved, symbols: SymbolMap) -> StructuredContext:
+        """All that the request shows. Raises PayloadTooLarge."""
+        context = resolved.form.shown(resolved.session.review)
         context = replace(context, symbols=symbols.blocks, legend=symbols.legend, references=symbols.references)
         self._check_size(context)
-        if keeps_state and resolved.is_named:
-            session.review = context.review
         return context
 
     def assembled(
@@ -291,12 +287,23 @@ class ContextAssembler:
         *,
         keeps_state: bool = True,
     ) -> None:
-        """Take over what was read. If it ``keeps_state``, the session goes on from this request."""
+        """Take over what was read. If it ``keeps_state``, the session goes on from this request. It takes over the
+        review only if the client has named the session: conversations that merely begin alike may belong to two
+        people."""
         self.sessions.counter.merge(counted)
-        resolved.session.tracker.know(blocks)
-        board = chat.dialogue.board
-        if keeps_state and board is not None:
-            self.sessions.go_on(resolved.scope, resolved.name, resolved.session, board)
+        session, form, board = resolved.session, resolved.form, chat.dialogue.board
+        session.tracker.know(blocks)
+        if not keeps_state:
+            return
+        if resolved.is_named and (form.review is not None or form.drops_review):
+            session.review = chat.context.review
+        if self._indexer is not None:
+            session.shown.update(file.path for file in form.context.files)
+            # Another request that runs at the same time may have given other names, which stay.
+            if session.aliases.items() <= resolved.aliases.items():
+                session.aliases = resolved.aliases
+        if board is not None:
+            self.sessions.go_on(resolved.scope, resolved.name, session, board)
 
     def place(self, chat: AssembledChat, profile: CacheProfile) -> TierPlacement | None:
         """The place of each item, as the conversation's tracker decides it. None if the proxy itself has an error."""

@@ -308,9 +308,9 @@ class StructuredChats:
             with suppress_and_log("context.recall"):
                 await self._sessions.recall(resolved.scope, resolved.name, size)
         with suppress_and_log("context.aliases"):
-            assembler.give_aliases(resolved)
+            resolved = assembler.with_aliases(resolved)
         symbols = await self._indexed(resolved)
-        context, board = assembler.context(resolved, symbols, keeps_state=keeps_state), session.state.board
+        context, board = assembler.context(resolved, symbols), session.state.board
         # A short body may name long texts, and a first request may name thousands of files. To read them here would
         # hold up every other client.
         size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)
