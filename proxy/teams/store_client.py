@@ -190,9 +190,11 @@ class StoreClient:
             return True
         charges = [replace(charge, limit=None) for charge in ask.charges]
         self._running[ask.exchange_id] = (ask.team, ())
-        is_kept = await self._catching_up.intend(replace(ask, charges=charges))
+        intending = spawn(self._catching_up.intend(replace(ask, charges=charges)), self._tasks)
+        # A spool that is interrupted loses count of its calls, or leaves its file locked.
+        is_kept = await asyncio.shield(intending)
         self._news.set()
-        return is_kept
+        return bool(is_kept)
 
     async def settle(self, end: Settle) -> Sequence[Balance] | None:
         """Settle an exchange. Returns the balances of its charges; None if the store gave no answer and the settlement
@@ -218,12 +220,14 @@ class StoreClient:
         return bool(await self._ask("reserve", call))
 
     async def release(self, exchange_id: str, team: str) -> None:
-        """Give a reservation back, now or later."""
+        """Give a reservation back, now or later, even if the caller is cancelled meanwhile."""
         self._running.pop(exchange_id, None)
-        ask = Release(exchange_id, team)
+        await asyncio.shield(spawn(self._released(Release(exchange_id, team)), self._tasks))
+
+    async def _released(self, ask: Release) -> None:
 
         async def call() -> bool:
-            await self._store.carry_out(team, [ask], self._clock.now())
+            await self._store.carry_out(ask.team, [ask], self._clock.now())
             return True
 
         if not await self._ask("release", call):

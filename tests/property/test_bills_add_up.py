@@ -8,7 +8,7 @@ only how much each exchange has set aside, and what it was billed.
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copytree
@@ -175,6 +175,17 @@ async def settle_later(world: World, worker: Budgeting, pick: int, dollars: int)
     await worker.reservations.settle_later(one.asked)
 
 
+async def hang_up(world: World, worker: Budgeting, pick: int, dollars: int) -> None:
+    """A client leaves while its request is reserved, so that nothing is sent."""
+    asked = exchange(SIZE)
+    reserving = asyncio.ensure_future(worker.reserve(asked, limit=dollars))
+    await asyncio.sleep(dollars / 30_000)
+    reserving.cancel()
+    with suppress(asyncio.CancelledError, BudgetExceeded, BudgetUnavailable):
+        await reserving
+    await worker.reservations.settle(asked)
+
+
 async def goes_away(world: World, worker: Budgeting, pick: int, dollars: int) -> None:
     world.line.is_down = True
 
@@ -189,7 +200,8 @@ async def loses(world: World, worker: Budgeting, pick: int, dollars: int) -> Non
 
 
 STEPS = (
-    reserve, reserve, reserve, extend, settle, settle, give_back, defer, settle_later, goes_away, comes_back, loses,
+    reserve, reserve, reserve, extend, settle, settle, give_back, hang_up, defer, settle_later, goes_away, comes_back,
+    loses,
 )  # fmt: skip
 PROGRAM = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 7), st.integers(0, 300)), max_size=14)
 
@@ -210,6 +222,7 @@ async def played(world: World, workers: list[tuple[list[Any], str]]) -> None:
             for step, pick, dollars in program:
                 await step(world, one, pick, dollars)
                 assert one.sample("store_away") == one.store_client.is_away
+                assert one.store_client.pending >= 0
                 if world.line.is_down:
                     assert one.sample("spool_pending") == one.store_client.pending
             assert one.sample("settlements_lost_total") == 0

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from proxy.engine.interfaces import Principal
+from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, StoreError
 from proxy.models.charges import Rule
 from proxy.protocol.response.usage import Usage
 from proxy.storage import Balance, Charge, LedgerEntry, PutOff, Reserve, Settle
+from proxy.storage.sqlite import Spool
+from proxy.teams.store_client import StoreClient, StoreTimes
+from tests.doubles import ManualClock
 from tests.money import NOW, RED, SIZE, Flaky, budgeting, exchange
 from tests.waiting import until_async
 
@@ -179,6 +183,61 @@ async def test_a_reservation_whose_client_has_left_before_the_store_answered_is_
         await until_async(lambda: "carry_out" in store.calls)
         await one.in_step()
         assert (await store.balance("red", Charge(ACCOUNT, 0), NOW)).reserved == 0
+
+
+class Told(Spool):
+    """A spool that tells when it is asked to keep a call."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.asked = asyncio.Event()
+
+    async def add(self, calls: Sequence[PutOff], *, is_last: bool = False) -> None:
+        self.asked.set()
+        await super().add(calls, is_last=is_last)
+
+
+async def test_a_spool_counts_its_calls_although_clients_leave_while_they_are_written(tmp_path: Path) -> None:
+    store, spool = Flaky(), Told(tmp_path)
+    one = StoreClient(store, ManualClock(NOW), Metrics(), [spool], StoreTimes(retry_s=0.01))
+    await one.start()
+    store.is_out = True
+    for count in (1, 2):  # the first call opens the file
+        ask = Reserve(f"sx-{count}", "red", [], NOW + 60, LedgerEntry(f"sx-{count}", NOW, "red"))
+        assert await one.reserve(ask) is None
+        spool.asked.clear()
+        intending = asyncio.ensure_future(one.intend(ask))
+        await spool.asked.wait()
+        intending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await intending
+        await one.release(ask.exchange_id, "red")
+        assert one.pending == count
+    store.is_out = False
+    await until_async(lambda: one.is_in_step)
+    await one.aclose()
+    assert await store.entries(0, NOW + 1) == []
+
+
+async def test_a_reservation_whose_client_leaves_while_it_is_given_back_is_given_back() -> None:
+    async with budgeting(RULE) as one:
+        asked, carry_out, asking, go = exchange(SIZE), one.store.carry_out, asyncio.Event(), asyncio.Event()
+        await one.reserve(asked)
+
+        async def slowly(*given: Any) -> None:
+            asking.set()
+            await go.wait()
+            await carry_out(*given)
+
+        one.store.carry_out = slowly
+        releasing = asyncio.ensure_future(one.store_client.release(asked.arrival.id, "red"))
+        await asking.wait()
+        releasing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await releasing
+        go.set()
+    balance = await one.store.balance("red", Charge(ACCOUNT, 0), NOW)
+    assert (balance.spent, balance.reserved) == (0, 0)
 
 
 async def test_a_store_that_goes_on_refusing_is_asked_more_and_more_rarely(tmp_path: Path) -> None:
