@@ -131,8 +131,8 @@ class RecordingProvider:
         else:
             usage = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
         if body.get("stream") is True:
-            return Answer(body=_events(asked, usage), headers=[("content-type", "text/event-stream")])
-        return Answer(body=_complete(asked, usage))
+            return Answer(body=events(asked, usage), headers=[("content-type", "text/event-stream")])
+        return Answer(body=complete(asked, usage))
 
 
 def _output_tokens(body: dict[str, Any], limits: Sequence[str]) -> int:
@@ -147,7 +147,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _complete(path: str, usage: object) -> dict[str, object]:
+def complete(path: str, usage: object) -> dict[str, object]:
+    """A whole answer of this path."""
     said = {"role": "assistant", "content": "Yes."}
     match path:
         case "/responses":
@@ -163,10 +164,11 @@ def _complete(path: str, usage: object) -> dict[str, object]:
     return {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "choices": [choice], "usage": usage}
 
 
-def _events(path: str, usage: object) -> Iterable[bytes]:
+def events(path: str, usage: object) -> Iterable[bytes]:
+    """The same as a stream of events."""
     if path == "/responses":
         yield event({"type": "response.output_text.delta", "delta": "Yes."}, "response.output_text.delta")
-        yield event({"type": "response.completed", "response": _complete(path, usage)}, "response.completed")
+        yield event({"type": "response.completed", "response": complete(path, usage)}, "response.completed")
         return
     if path == "/messages":
         yield event({"type": "message_start", "message": {"id": "msg_1", "usage": usage}}, "message_start")
