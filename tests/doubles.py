@@ -116,6 +116,10 @@ class OpenDoor:
         """The same principal for every client."""
         return Principal(scope="everybody")
 
+    def limits(self, principal: Principal) -> bool:
+        """Whether the tests want a limit."""
+        return self.is_limited
+
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
         """Reserve nothing, and keep the reservation."""
         assert exchange.principal is not None

@@ -47,6 +47,9 @@ class FixedRules:
     held: Sequence[Rule] = ()
     are_known: bool = True
 
+    def may_hold(self, principal: Principal) -> bool:
+        return True
+
     def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
         return self.held
 

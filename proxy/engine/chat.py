@@ -59,7 +59,7 @@ class ChatRequests:
             inset = chat.composed.inset
             further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
             exchange.sent = (*exchange.sent, (chat.head.parsed or chat.head.body, further + chat.window_bytes))
-        await self._intake.reserve(exchange, attempts, reach, raw)
+        await self._intake.reserve(exchange, client, attempts, reach, raw)
         exchange.overhead_s = exchange.elapsed_s()
         await self._forward(exchange, chat, outgoing, attempts)
 
@@ -187,7 +187,11 @@ class ChatRequests:
         the window smaller. Raises InvalidRequest."""
         deployment = exchange.deployment
         assert deployment is not None
-        chat, edits = await self._fitted(exchange, chat, deployment, scale)
+        composed, exchange.fitted = chat.composed, None
+        edits = {Edit.PROMPTS_COMPOSED: 1} if composed.body is not None or composed.inset else {}
+        if composed.profile is not None:
+            chat, left_out = await self._fitted(exchange, chat, deployment, scale)
+            edits = {**edits, **left_out}
         plan = await self._plan(exchange, chat, deployment, edits)
         if self._on_return is not None:
             with suppress_and_log("on_return"):
@@ -206,10 +210,8 @@ class ChatRequests:
         """The request as far as it fits the context window of the deployment's model, and what was left out for that.
         Described context is sent whole, because it is shortened by its own rules. Raises InvalidRequest."""
         composed, windows, parsed = chat.composed, self._ports.windows, chat.head.parsed
-        edits = {Edit.PROMPTS_COMPOSED: 1} if composed.body is not None or composed.inset else {}
-        exchange.fitted = None
-        if composed.profile is None or windows is None or parsed is None:
-            return chat, edits
+        if windows is None or parsed is None:
+            return chat, {}
         if chat.assembled is not None:
             if composed.parts is not None and composed.parts.has_any:
                 raise InvalidRequest(
@@ -217,13 +219,13 @@ class ChatRequests:
                     param=f"{SECTION}.{WINDOW}",
                     code="conflicting_fields",
                 )
-            return chat, edits
+            return chat, {}
         scope = exchange.principal.scope
         fitted = exchange.fitted = await windows.fitted(parsed, composed, deployment, scale=scale, scope=scope)
         if fitted.body is not parsed.body:
             head = await self._ports.aside.run_large(len(fitted.body), head_of, fitted.body, self._ports.planner.parse)
             chat = replace(chat, head=head)
-        return chat, {**edits, **fitted.edits}
+        return chat, fitted.edits
 
     async def _plan(self, exchange: Exchange, chat: "_Chat", deployment: Deployment, edits: Mapping[Edit, int]) -> Plan:
         """The planner's plan. In passthrough mode there is nothing to plan, and the upstream judges the messages, so
@@ -260,7 +262,8 @@ class ChatRequests:
             sent = _with_texts(await self._untouched(chat, deployment), chat.composed)
             plan = replace(plan, body=sent, original=sent)
         edits = {**edits, **plan.edits}
-        if _may_edit_front(chat, plan, edits) and await self._may_be_signed(body):
+        is_plain = not edits and chat.assembled is None and chat.composed.profile is None
+        if not is_plain and _may_edit_front(chat, plan, edits) and await self._may_be_signed(body):
             edits[Edit.SIGNED_FRONT] = 1
         plan = replace(plan, edits=edits) if edits else plan
         exchange.planned = Planned(plan.mode, plan.reason, plan, exchange.planned.was_retried, assembled=assembled)

@@ -37,6 +37,8 @@ from proxy.protocol.wire.json_body import Unreadable, members_of, one_line, valu
 _SHOWN_CHARS = 128
 # Members that may ask another model if they hold something unknown (``proxy.protocol.request.demand``).
 _MAY_ASK = ("tools", "plugins")
+# Stands for what a chat can reach beside its model, as long as neither a list of models nor a limit depends on it.
+_NOT_ASKED = Reach(unread="this was not looked for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +250,14 @@ class Intake:
 
     async def route(self, exchange: Exchange, client: Client, raw: Raw, *, may_repeat: bool) -> tuple[Attempts, Reach]:
         """The deployments that may serve the request, in the order in which its session calls them, and everything that
-        the request can reach. If the request must not be repeated, only the first deployment is called, once. Raises
-        ProxyError, also if the request may not use the objects that its body names."""
+        the request can reach, unless nothing depends on it. If the request must not be repeated, only the first
+        deployment is called, once. Raises ProxyError, also if the request may not use the objects that its body
+        names."""
         if self._custody is not None and exchange.principal.is_confined:
             await self._custody.read(exchange, raw)
-        principal, head, models = exchange.principal, raw.head, self._ports.models
-        reach = await self._ports.aside.run_large(
-            exchange.arrival.size, reach_of_request, exchange.parsed, client, raw, principal
-        )
+        principal, head, models, reach = exchange.principal, raw.head, self._ports.models, _NOT_ASKED
+        if principal.models or not exchange.arrival.is_chat:
+            reach = await self._reach(exchange, client, raw)
         if head is not None:
             exchange.requested = Requested(head.model, head.stream, head.wants_usage)
             if head.user and not principal.user:
@@ -281,9 +283,9 @@ class Intake:
         if any(len(level) > 1 for level in (*levels, *wider)):
             key = await self._ports.aside.run_large(raw.size, session_key, principal, head)
             levels, wider = [ordered(level, key) for level in levels], [ordered(level, key) for level in wider]
-        policy, sent = ONE_TRY, client.headers
-        if may_repeat:
-            policy = self.rules.retries.of(exchange.requested.model, get(sent, RETRY_COUNT), get(sent, USER_AGENT))
+        sent, repeats = client.headers, self.rules.retries
+        told = exchange.requested.model, get(sent, RETRY_COUNT), get(sent, USER_AGENT)
+        policy = repeats.of(*told) if may_repeat else ONE_TRY
         on_failure = partial(self._ports.meter.failed, exchange)
         attempts = Attempts(
             levels, self._breakers, policy, exchange.elapsed_s, on_failure, wider=wider if may_repeat else None
@@ -291,14 +293,23 @@ class Intake:
         exchange.deployment = attempts.deployment
         return attempts, reach
 
+    async def _reach(self, exchange: Exchange, client: Client, raw: Raw) -> Reach:
+        args = exchange.parsed, client, raw, exchange.principal
+        return await self._ports.aside.run_large(exchange.arrival.size, reach_of_request, *args)
+
     async def reserve(
-        self, exchange: Exchange, attempts: Attempts, reach: Reach, raw: Raw, sound_s: float | None = None
+        self,
+        exchange: Exchange,
+        client: Client,
+        attempts: Attempts,
+        reach: Reach,
+        raw: Raw,
+        sound_s: float | None = None,
     ) -> None:
         """Reserve the most that the request can cost. ``sound_s`` is how long the audio in it lasts, if that is known.
         Raises ProxyError."""
         # Nothing is known about compressed bytes. Under a limit, they are refused in any case.
         asked = raw.head.asked if raw.head is not None else {} if raw.is_unread else None
-        further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
         size, method, path = sum(map(len, (asked or {}).values())), exchange.arrival.method, exchange.parsed.text
         exchange.requested.demand = await self._ports.aside.run_large(size, demand_of, method, path, asked, sound_s)
         body: bytes | ParsedBody | None = raw.head.parsed if raw.head is not None else None
@@ -306,8 +317,12 @@ class Intake:
             body = raw.body
         if body is not None and not exchange.sent:
             exchange.sent = ((body, 0),)
+        admission, further = self._ports.admission, Further()
+        if reach is not _NOT_ASKED or admission.limits(exchange.principal):
+            reach = await self._reach(exchange, client, raw) if reach is _NOT_ASKED else reach
+            further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
         exchange.requested.further = further.deployments
-        await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
+        await admission.reserve(exchange, (*attempts.others, *further.deployments))
         if exchange.reservation is not None and exchange.reservation.is_limited:
             if raw.is_unread:
                 refuse_compressed()

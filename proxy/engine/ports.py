@@ -75,6 +75,9 @@ class Admission(Protocol):
     def admit(self, headers: Headers, now: float) -> Principal:
         """The principal that these headers identify. Raises Unauthorized."""
 
+    def limits(self, principal: Principal) -> bool:
+        """Whether a budget or a rate limit may hold for requests of this principal."""
+
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
         """Reserve the most that this request can cost at its deployment, or at the ``others`` that may replace it.
         Called once for each exchange before its first attempt, also on raw paths, with what is known about its size.

@@ -134,7 +134,7 @@ class RawRequests:
         form, sound_s = raw.body, None
         if isinstance(form, Upload):
             sound_s = await self.ports.aside.run_large(len(form.held), form.sound_s)
-        await self.intake.reserve(exchange, attempts, reach, raw, sound_s)
+        await self.intake.reserve(exchange, client, attempts, reach, raw, sound_s)
         exchange.overhead_s = exchange.elapsed_s()
         if exchange.objects.is_filtered and self.custody is not None:
             call = raw_call(exchange, client, attempts.deployment, raw, client.path)

@@ -121,30 +121,23 @@ Accepted = Callable[[], None]
 """Called when the upstream accepts the request after it refused the one before."""
 
 
+@dataclass(slots=True)
 class AnswerRelay:
     """Sends the requests of one exchange, and passes the answer on to the client."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        client: Client,
-        ports: Ports,
-        conclusion: Conclusion,
-        panels: PanelAnswers | None = None,
-    ) -> None:
-        """``panels``: if given, the model's calls of panels are answered."""
-        self._refused_edits = OurEdit.NONE
-        self._said = NO_WORDS
-        self._on_accepted: Accepted | None = None
-        self._shares: Sequence[float] = (1.0, 0.75, 0.5)
-        """The shares of the budget of the context window that are still to be tried."""
-        self._exchange = exchange
-        self._client = client
-        self._ports = ports
-        self._conclusion = conclusion
-        self._panels = panels
-        self._further: ContinuedAnswer | None = None
-        self._source: Answer | TellsUsage | None = None
+    _exchange: Exchange
+    _client: Client
+    _ports: Ports
+    _conclusion: Conclusion
+    _panels: PanelAnswers | None = None
+    """If they are given, the model's calls of panels are answered."""
+    _refused_edits: OurEdit = OurEdit.NONE
+    _said: Refusal = NO_WORDS
+    _on_accepted: Accepted | None = None
+    _shares: Sequence[float] = (1.0, 0.75, 0.5)
+    """The shares of the budget of the context window that are still to be tried."""
+    _further: ContinuedAnswer | None = None
+    _source: Answer | TellsUsage | None = None
 
     async def send(
         self,

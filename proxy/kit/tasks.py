@@ -17,10 +17,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from proxy.kit.value import dataclass
 
@@ -160,7 +160,7 @@ def _ended(held_in: Tasks, task: asyncio.Task[Any]) -> None:
 
 
 @dataclass(slots=True)
-class suppress_and_log:
+class suppress_and_log(AbstractContextManager["suppress_and_log", bool]):
     """A block whose failure is logged and goes no further (fidelity rule 7: caching never fails a request). ``step`` is
     the block's name in the log.
 
@@ -169,9 +169,6 @@ class suppress_and_log:
 
     step: str
     has_failed: bool = False
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -54,8 +54,8 @@ class Layout:
     """
 
     __slots__ = (
-        "_front", "_unmarked", "digests", "elements", "ends", "markable", "parts", "seed", "starts", "total",
-        "turns",
+        "_front", "_unmarked", "about_bytes", "digests", "elements", "ends", "markable", "parts", "seed", "starts",
+        "total", "turns",
     )  # fmt: skip
 
     def __init__(self, seed: PrefixSettings, elements: Sequence[Element], base: "Layout | None" = None) -> None:
@@ -96,6 +96,7 @@ class Layout:
         ends = accumulate([part.tokens for part in self.parts[len(self.ends) :]], initial=before)
         self.ends += islice(ends, 1, None)
         self.total = self.ends[-1] if self.ends else 0
+        self.about_bytes = 2_000 + 300 * len(self.parts)
 
     def _chained(self) -> tuple[tuple[bytes, ...], tuple[int, ...]]:
         """The hash and the run of each position. To find them takes longer than everything else, so it is only done for

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -98,9 +99,7 @@ class TierPlanner:
         self._sessions = SessionTable(capacity_bytes=memory_bytes // 4, prefix=prefix)
         self._diagnosing = Diagnosing(self._sessions, capacity_bytes=memory_bytes // 64)
         self._caches: Bounded[bytes, ShadowCaches] = Bounded(memory_bytes // 8, ShadowCaches.about_bytes, _MAX_CACHES)
-        self._natural: Bounded[str, Layout] = Bounded(
-            memory_bytes // 16, lambda layout: 2_000 + 300 * len(layout.parts), _MAX_NATURAL
-        )
+        self._natural: Bounded[str, Layout] = Bounded(memory_bytes // 16, attrgetter("about_bytes"), _MAX_NATURAL)
         self._tool_orders = ToolOrders(capacity_bytes=memory_bytes // 32)
         self._words = FileWords(capacity_bytes=memory_bytes // 64)
         self._fronts = FrontTable(capacity_bytes=memory_bytes // 64)

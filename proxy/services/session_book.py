@@ -161,8 +161,8 @@ _ROW_BYTES = 200
 packed: Final = msgpack.Encoder().encode
 
 
-# When a session's last request came, what is known of it, and the function that measures it with its work in bytes.
-_Seen = tuple[float, SessionContents, Callable[[], Inventory], int]
+# When a session's last request came, what is known of it, and its plan, whose contents are measured later.
+_Seen = tuple[float, SessionContents, Plan]
 
 
 class SessionBook(Follower):
@@ -236,7 +236,7 @@ class SessionBook(Follower):
             if usage is not None:
                 last = usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h
             contents = SessionContents(moves=moves, last=last, limits=self._facts.limits(deployment), edits=edits)
-            self._seen[name] = (at, contents, *measure_of(plan))
+            self._seen[name] = (at, contents, plan)
             if self.keeps_texts and len(plan.original) <= _MOST_TEXT_BYTES:
                 self._texts.put(name, plan.original)
         self._waiting[name] = None
@@ -345,7 +345,8 @@ class SessionBook(Follower):
 
     async def _look_at(self, name: str, seen: _Seen) -> None:
         """Compute the figures of a request's contents. After that, nothing of the request is held."""
-        at, contents, measure, size = seen
+        at, contents, plan = seen
+        measure, size = measure_of(plan)
         inventory = await self._aside.run_large(size, measure)
         await asyncio.sleep(0)
         whole = packed(structs.replace(contents, inventory=inventory.bounded()))

@@ -55,6 +55,11 @@ class LimitResolver:
         """Whether the store was read. Until then there may be more rules."""
         return self._directory.is_loaded
 
+    def may_hold(self, principal: Principal) -> bool:
+        """Whether ``rules`` may find any, for any deployments."""
+        budgets = self._directory.snapshot.by_team.get(principal.team)
+        return bool(principal.rates or budgets) or not self._directory.is_loaded
+
     def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
         """The limits that hold for any of these deployments, each once: the rate limits of key and team, then every
         budget."""

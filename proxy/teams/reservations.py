@@ -60,7 +60,7 @@ class BudgetReservations:
         on_store_error: Literal["allow", "deny"],
         epochs: Epochs | None,
     ) -> None:
-        self.admit = admit
+        self.admit, self.limits = admit, rules.may_hold
         # Settling never waits if the store is this process's memory.
         self.is_immediate = not store_client.is_durable
         self.store_client = store_client
@@ -308,7 +308,8 @@ class BudgetReservations:
             await self._give_back(reservation)
         elif charges := await self._write(exchange, reservation):
             self.alerts.note_overrun(reservation, charges)
-        await self._release_further(reservation)
+        if reservation.further:
+            await self._release_further(reservation)
 
     async def _write(self, exchange: Exchange, reservation: BudgetReservation) -> Sequence[Charge]:
         """Write the entry, and replace the reservation. Returns the charges that replace it."""

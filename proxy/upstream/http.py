@@ -60,7 +60,7 @@ async def redacted(answer: "HttpAnswer", call: Call) -> Answer:
         except asyncio.CancelledError:
             await answer.aclose()
             raise
-    if error_in(found) is None or (shown := Redaction(secrets).body(found)) == found:
+    if b"error" not in found or error_in(found) is None or (shown := Redaction(secrets).body(found)) == found:
         return passed
     # The length changes only if an error quotes a secret.
     await answer.aclose()

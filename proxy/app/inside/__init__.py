@@ -528,6 +528,10 @@ class Recording:
         """Raises Unauthorized: LiteLLM has already identified the sender, so nobody asks here."""
         raise Unauthorized("LiteLLM admits requests")
 
+    def limits(self, principal: Principal) -> bool:
+        """Always False: LiteLLM enforces budgets."""
+        return False
+
     async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
         """Have the end of the exchange recorded, if the store outlives this process. Otherwise nobody could read its
         ledger."""

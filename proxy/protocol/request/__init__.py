@@ -193,7 +193,9 @@ class ParsedBody:
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
                 raise Unreadable("too many parts")
             before = self._base.messages[: self.known] if self._base is not None else ()
-            self.transcript = Transcript((*before, *_within_bound(before, added)), self._base, self.known)
+            if any([message.recognition is not None for message in added]):
+                added = _within_bound(before, added)
+            self.transcript = Transcript((*before, *added), self._base, self.known)
         return self.transcript
 
     def starts(self, raws: Sequence[bytes]) -> Sequence[int]:
@@ -210,11 +212,9 @@ class ParsedBody:
         return self._starts
 
 
-def _within_bound(before: Sequence[Message], added: Sequence[Message]) -> Sequence[Message]:
+def _within_bound(before: Sequence[Message], added: Sequence[Message]) -> list[Message]:
     """The ``added`` messages of a conversation that has those ``before``. A message stays whole if its pieces of
     context would be too many, together with those of all messages in front of it: planning takes time for each."""
-    if not any(map(_context_pieces, added)):
-        return added
     room = MOST_PIECES - sum(map(_context_pieces, before))
     found: list[Message] = []
     for message in added:

@@ -275,11 +275,12 @@ class MessageReader:
         positions = (*(() if calls and content.text == "" else content.parts), *calls)
         if role not in _MARKED_ROLES:
             positions = tuple([replace(part, markable=False) for part in positions])
-        rest = _rest(members)
+        rest = _rest(members) if members else []
         own = turn = fixed = digest(role.encode(), *[p.digest for p in positions], *rest)
         if content.text is not None and content.recognition is not None:
             turn, fixed = _identities(role, own, content.text, content.recognition)
-        positions = _with_rest(positions, rest)
+        if rest and positions:
+            positions = (_with_rest(positions[0], rest), *positions[1:])
         answers = answered_calls(raw, members) if members else ()
         has_results = role in RESULT_ROLES or bool(answers)
         return Message(
@@ -528,17 +529,16 @@ def _rest(members: Members) -> list[bytes]:
     return _said({k: v for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING})
 
 
-def _with_rest(positions: tuple[Part, ...], rest: Sequence[bytes]) -> tuple[Part, ...]:
-    """The positions of a message whose other members change the digest of the first one."""
-    if not rest or not positions:
-        return positions
-    return (replace(positions[0], digest=digest(positions[0].digest, *rest)), *positions[1:])
+def _with_rest(first: Part, rest: Sequence[bytes]) -> Part:
+    """The first position of a message whose other members change its digest."""
+    return replace(first, digest=digest(first.digest, *rest))
 
 
 def beside(message: Message, first: Part) -> Part:
     """The first position of a message that is written with another text: ``first``, combined with the other members of
     the message."""
-    return _with_rest((first,), _rest(members_of(message.raw)))[0]
+    rest = _rest(members_of(message.raw))
+    return _with_rest(first, rest) if rest else first
 
 
 _NOTHING = (b"null", b"[]", b'""')

@@ -13,7 +13,7 @@ hands the results of the fork to the reader.
 """
 
 from collections.abc import Mapping, Sequence
-from operator import is_
+from operator import attrgetter, is_
 
 from msgspec import Raw
 
@@ -104,10 +104,7 @@ class _Opening:
     preamble: bytes
     firsts: list[bytes] = field(default_factory=list)
     ends: list[tuple[bytes, Members]] = field(default_factory=list)
-
-    def size(self) -> int:
-        ends = sum(len(self.preamble) + len(end) for end, _ in self.ends)
-        return len(self.preamble) + sum(map(len, self.firsts)) + ends + _FRAME_BYTES
+    size: int = 0
 
 
 _Key = tuple[bytes, int, bytes]
@@ -118,7 +115,7 @@ class BodyCache:
 
     def __init__(self, *, capacity_bytes: int = 128 * 2**20) -> None:
         """Openings, the bytes in front of the conversations, take a part of ``capacity_bytes``."""
-        self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, _Opening.size)
+        self._openings: Bounded[_Key, _Opening] = Bounded(capacity_bytes // _OPENINGS_PART, attrgetter("size"))
         self._branches: Bounded[tuple[bytes, bytes], list[_Trunk]] = Bounded(
             capacity_bytes - capacity_bytes // _OPENINGS_PART, lambda trunks: sum([trunk.size for trunk in trunks])
         )
@@ -157,6 +154,8 @@ class BodyCache:
         if all(end != known for known, _ in opening.ends):
             copied = {name: _EMPTY if name == "messages" else Raw(bytes(raw)) for name, raw in parsed.members.items()}
             opening.ends = [(end, copied), *opening.ends[: _MAX_ENDS - 1]]
+        ends = sum([len(opening.preamble) + len(known) for known, _ in opening.ends])
+        opening.size = len(opening.preamble) + sum(map(len, opening.firsts)) + ends + _FRAME_BYTES
         self._openings.put(opening_key, opening)
         behind = starts[0] + len(first)
         key = (first, body[behind : behind + _WINDOW])

@@ -364,15 +364,15 @@ class Outcome:
         return not self.saw_content and self.error is None and self.finish_reason in ("", "stop", "end_turn")
 
 
+@dataclass(slots=True)
 class AnswerFacts:
     """Collects what an answer states about itself, payload by payload."""
 
-    def __init__(self) -> None:
-        self._counts: Counts | None = None
-        self._reported = NOTHING_REPORTED
-        self._finish = ""
-        self._cause = UNTOLD
-        self._said = Said()
+    _counts: Counts | None = None
+    _reported: Reported = NOTHING_REPORTED
+    _finish: str = ""
+    _cause: str = UNTOLD
+    _said: Said = field(default_factory=Said)
 
     def learn(self, payload: Mapping[str, object]) -> None:
         """Read a body, or one event of a stream."""

@@ -239,6 +239,19 @@ def test_nobody_is_limited_without_a_rule() -> None:
     assert not limit_resolver(BudgetRecord("b", "blue", hard=1)).rules(ALICE, MODEL)
 
 
+async def test_where_no_rule_can_be_found_it_is_known_that_nothing_holds() -> None:
+    """Then nobody asks what else a request can reach."""
+    rated, key = RateLimit("", 60, None), BudgetRecord("b", "red", scope="key", subject="key-2", hard=1)
+    for rates, budgets in product([(), (rated,)], [(), (key,), (replace(key, subject="*"),)]):
+        principal, directory = replace(ALICE, rates=rates), Directory(Declared(budgets=budgets), MemoryStore())
+        rules = LimitResolver(directory, "")
+        assert rules.may_hold(principal)  # the store was not read yet
+        await directory.load()
+        assert rules.may_hold(principal) is bool(rates or budgets)
+        assert rules.may_hold(principal) or not rules.rules(principal, MODEL)
+        assert not rules.may_hold(replace(ALICE, team="blue"))
+
+
 @for_every(
     [
         ("team", "*", [""]),

@@ -230,6 +230,9 @@ class Own:
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
 
+    def may_hold(self, principal: object) -> bool:
+        return True
+
     def rules(self, principal: object, *deployments: Deployment) -> Sequence[Rule]:
         return [self.rule for one in deployments if one is OTHER]
 
