@@ -356,7 +356,7 @@ def _section(found: RequestFields) -> Section:
     anywhere, it counts as a body with a section, so that no section is sent on unread."""
     if found.members is None:
         return Section(rest=b"null") if SECTION.encode() in found.body.lower() else Section()
-    if SECTION not in found.members or (raw := section_of(found.members)) is None:
+    if (raw := section_of(found.members)) is None:
         return Section()
     try:
         return split(raw)
@@ -371,4 +371,5 @@ def _read(body: bytes, model: str, parse: Callable[[bytes], ParsedBody]) -> tupl
         found = addressed(found, model, parse)
     if not found.model:
         raise InvalidRequest("'model' must be a non-empty string", param="model", code="missing_model")
-    return found, _section(found)
+    has_section = found.members is None or SECTION in found.members
+    return found, _section(found) if has_section else Section()

@@ -161,10 +161,6 @@ _ROW_BYTES = 200
 packed: Final = msgpack.Encoder().encode
 
 
-# When a session's last request came, what is known of it, and its plan, whose contents are measured later.
-_Seen = tuple[float, SessionContents, Plan]
-
-
 class SessionBook(Follower):
     """Follows the engine's exchanges, and implements ``Sessions`` of the administration. ``worker`` names this process
     among those that share the store. ``now`` gives unix seconds. ``failed`` is called with what could not be done.
@@ -201,7 +197,8 @@ class SessionBook(Follower):
         )
         self.keeps_texts = False
         self._texts: Bounded[str, bytes] = Bounded(_MOST_TEXT_BYTES, len)
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, Exchange] = {}
+        """The last request of each session, until its contents are measured."""
         self._waiting: dict[str, None] = {}
         self._as_of = now()
         self._is_away = False
@@ -227,16 +224,7 @@ class SessionBook(Follower):
         facts = structs.replace(facts, culprits=culprits)
         self._known.put(name, (record.counted(part, sums_of(exchange, one), facts), part))
         if not one.is_refresh:
-            usage, edits = exchange.answer.outcome.usage, {edit.value: count for edit, count in plan.edits.items()}
-            moves = tuple(
-                (short_key(move.key), move.source.label, "" if move.target is None else move.target.label)
-                for move in exchange.planned.result.moves[:_MOST_MOVES]
-            )
-            last = None
-            if usage is not None:
-                last = usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h
-            contents = SessionContents(moves=moves, last=last, limits=self._facts.limits(deployment), edits=edits)
-            self._seen[name] = (at, contents, plan)
+            self._seen[name] = exchange
             if self.keeps_texts and len(plan.original) <= _MOST_TEXT_BYTES:
                 self._texts.put(name, plan.original)
         self._waiting[name] = None
@@ -343,13 +331,23 @@ class SessionBook(Follower):
                 if self._closing.is_set():
                     return
 
-    async def _look_at(self, name: str, seen: _Seen) -> None:
+    async def _look_at(self, name: str, exchange: Exchange) -> None:
         """Compute the figures of a request's contents. After that, nothing of the request is held."""
-        at, contents, plan = seen
+        plan, deployment, at = exchange.planned.plan, exchange.deployment, exchange.arrival.now
+        assert plan is not None
+        assert deployment is not None
         measure, size = measure_of(plan)
         inventory = await self._aside.run_large(size, measure)
         await asyncio.sleep(0)
-        whole = packed(structs.replace(contents, inventory=inventory.bounded()))
+        moves = tuple(
+            (short_key(move.key), move.source.label, "" if move.target is None else move.target.label)
+            for move in exchange.planned.result.moves[:_MOST_MOVES]
+        )
+        usage, last = exchange.answer.outcome.usage, None
+        if usage is not None:
+            last = usage.prompt, usage.output, usage.read, usage.write_5m, usage.write_1h
+        edits, limits = {edit.value: count for edit, count in plan.edits.items()}, self._facts.limits(deployment)
+        whole = packed(SessionContents(inventory.bounded(), moves=moves, last=last, limits=limits, edits=edits))
         self._details.put(name, structs.replace(self._details.get(name, SessionDetails()), at=at, packed=whole))
         record, part = self._known.get(name, (None, ""))
         if record is not None:

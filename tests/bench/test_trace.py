@@ -11,9 +11,9 @@ from tests.bench import servers
 from tests.bench.trace import traced
 
 MOST = {
-    (1_000, False): {"functions": 333, "files": 59, "calls": 544},
-    (50_000, False): {"functions": 444, "files": 64, "calls": 811},
-    (1_000, True): {"functions": 359, "files": 59, "calls": 1863},  # an answer of 202 events
+    (1_000, False): {"functions": 318, "files": 59, "calls": 514},
+    (50_000, False): {"functions": 431, "files": 64, "calls": 791},
+    (1_000, True): {"functions": 346, "files": 60, "calls": 1836},  # an answer of 202 events
 }
 """The figures of ``make trace ARGS="SIZE [--stream]"``. Lower them with the code; versions of the libraries may
 differ a little."""

@@ -32,6 +32,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
+from proxy.kit.value import dataclass, field
 from proxy.protocol.response.event_format import (
     BOM,
     MAX_EVENT_BYTES,
@@ -227,27 +228,27 @@ _Body = msgspec.defstruct(
 _BODY = msgspec.json.Decoder(_Body | list[_Body])  # type: ignore[valid-type]
 
 
+@dataclass(slots=True, eq=False)
 class BodyFold:
     """An answer that is no stream of events. One JSON body is passed on as it comes, and a copy of it ``is_read`` at
     the end. Nothing else is read: audio, files, compressed bytes, of which each byte counts as a token of text
-    (``is_compressed``). If the answer states its ``length`` in bytes, the chunk that completes it is held back until
+    (``is_compressed``). If the answer states its length in bytes, the chunk that completes it is held back until
     ``end``."""
 
     keeps_end = False
     """The end of a body is no event after which nothing follows."""
     is_between = True
 
-    def __init__(self, length: int | None = None, *, is_read: bool = True, is_compressed: bool = False) -> None:
-        self.is_read = is_read
-        self._length = length
-        self._bytes_per_token = 1 if is_compressed else _BYTES_PER_TOKEN
-        self._end = b""
-        self._chunks: list[bytes] = []
-        self._outline: Outline | None = None
-        self._outcome: Outcome | None = None
-        self.saw_content = False
-        self.written = 0
-        """How many bytes have been received."""
+    _length: int | None = None
+    is_read: bool = True
+    is_compressed: bool = False
+    saw_content: bool = False
+    written: int = 0
+    """How many bytes have been received."""
+    _end: bytes = b""
+    _chunks: list[bytes] = field(default_factory=list)
+    _outline: Outline | None = None
+    _outcome: Outcome | None = None
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; it passes as it is, unless it is the end."""
@@ -271,7 +272,7 @@ class BodyFold:
 
     def close(self) -> bytes:
         """The answer has ended: read it. Returns nothing, because nothing else is left."""
-        tokens = self.written // self._bytes_per_token
+        tokens = self.written // (1 if self.is_compressed else _BYTES_PER_TOKEN)
         body = b"".join(self._chunks) if self._outline is None else self._outline.text()
         self._chunks.clear()
         read = read_or_mended(_BODY.decode, body.removeprefix(BOM)) if self.is_read else None
@@ -292,7 +293,8 @@ class BodyFold:
         if self._outcome is not None:
             return self._outcome
         size = max(self.written, self._length or 0) if self.is_read else self.written
-        return Outcome(saw_content=self.saw_content, tokens=size // self._bytes_per_token, is_open=True)
+        tokens = size // (1 if self.is_compressed else _BYTES_PER_TOKEN)
+        return Outcome(saw_content=self.saw_content, tokens=tokens, is_open=True)
 
 
 # The marks of an event that must be parsed. An unescaped quote is never inside a JSON string, so these are keys.
