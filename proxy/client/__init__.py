@@ -337,7 +337,8 @@ def _said(**fields: Any) -> dict[str, Any]:
 def _key(path: Path) -> str:
     """The path in one spelling. The proxy reports what is wrong with a path."""
     text = os.fspath(path).replace("\\", "/")
-    return posixpath.normpath(text) if text else text
+    # POSIX leaves two slashes at the beginning as they are; to the proxy they are one.
+    return posixpath.normpath(f"/{text.lstrip('/')}" if text.startswith("/") else text) if text else text
 
 
 def text_digest(text: str) -> str:

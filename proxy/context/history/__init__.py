@@ -512,8 +512,8 @@ def frozen(
 
 
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
-    """The begin and the end of each chunk in the history, and its number of messages. The tokens of placeholders do not
-    count: the results that may replace them later can be shorter, and a chunk that was already cut would have to be
+    """The begin and the end of each chunk in the history, and its number of messages. The prompt is never cut, although
+    some clients write results into user messages there. The tokens of placeholders do not count: the results that may replace them later can be shorter, and a chunk that was already cut would have to be
     taken back."""
     turns = ruled.conversation.turns
     left_messages = sum(not turn.is_system for turn in turns)
@@ -525,7 +525,7 @@ def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]
     ]
     left_tokens = sum(counts)
     start = chunk_messages = chunk_tokens = 0
-    for index, is_end in enumerate(_turn_ends(turns)):
+    for index, is_end in enumerate(_turn_ends(turns)[: len(ruled.conversation.history)]):
         chunk_messages += not turns[index].is_system
         chunk_tokens += counts[index]
         if not is_end or chunk_messages < terms.chunk_messages or chunk_tokens < terms.chunk_tokens:

@@ -272,8 +272,12 @@ def test_detaching_and_compaction_are_asked_for_in_each_request(
     assert read(Context(detach=detach).body()).detach == wish
 
 
-_paths = st.sampled_from(["a", "b", "./a", "c\\d"])
+_paths = st.sampled_from(["a", "b", "./a", "c\\d", "/a", "//a", "\\\\a"])
 _texts = st.sampled_from(["", "x", "y", "é" * 400])
+
+
+def _plain(path: str) -> str:
+    return path.removeprefix("./").replace("\\", "/").replace("//", "/")
 
 
 class Conversation(RuleBasedStateMachine):
@@ -288,12 +292,12 @@ class Conversation(RuleBasedStateMachine):
     @rule(path=_paths, text=_texts, selected=st.booleans())
     def lists(self, path: str, text: str, selected: bool) -> None:
         (self.context.select if selected else self.context.show)(path, text)
-        self.shown[path.removeprefix("./").replace("\\", "/")] = text
+        self.shown[_plain(path)] = text
 
     @rule(path=_paths)
     def removes(self, path: str) -> None:
         self.context.remove(path)
-        self.shown.pop(path.removeprefix("./").replace("\\", "/"), None)
+        self.shown.pop(_plain(path), None)
 
     @rule(log=_texts)
     def reviews(self, log: str) -> None:

@@ -15,7 +15,7 @@ from proxy.context.panels import HISTORY_KIND, Panel
 from proxy.kit.modes import Edit
 from proxy.protocol.wire.json_body import Unreadable
 from tests.examples import for_every
-from tests.talk import Body, assistant, calling, result, said, system, text_part, user
+from tests.talk import Body, as_parts, assistant, calling, result, said, system, text_part, user
 from tests.turn_notation import IMAGE, noted, written
 
 TERMS = st.builds(DetachTerms, *[st.integers(1, limit) for limit in (6, 30, 6, 30)])
@@ -51,11 +51,20 @@ ODD = st.sampled_from(
 BROKEN = st.builds(
     lambda pieces, odd, at: of([*pieces[:at], odd, *pieces[at:]]), PIECES, st.lists(ODD, max_size=1), st.integers(0, 25)
 )
+STEP = [calling("9"), result("9", "found")]
+LOOPS = st.lists(st.sampled_from([STEP, as_parts(*STEP), [assistant("see")]]), max_size=12)
 
 
 def of(turns: Sequence[Sequence[Body]]) -> list[Body]:
     """The messages of the turns, and a question."""
     return [*(message for turn in turns for message in turn), user("and now?")]
+
+
+TALKS = st.builds(
+    lambda talk, loop: [*talk, *(message for step in loop for message in step)],
+    st.one_of(TURNS.map(of), BROKEN),
+    st.one_of(st.just([]), LOOPS),
+)
 
 
 def numbered(messages: Sequence[Body]) -> Conversation:
@@ -109,7 +118,7 @@ def test_chunks_of_a_broken_conversation_do_not_change_with_another_question(
     assert long[: len(short)] == short
 
 
-@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+@given(TALKS, TERMS)
 def test_each_message_is_live_or_in_one_chunk(messages: list[Body], terms: DetachTerms) -> None:
     before = ruled(numbered(messages), {})
     found, chunks = frozen(before, terms, tokens)
@@ -126,7 +135,7 @@ def test_each_message_is_live_or_in_one_chunk(messages: list[Body], terms: Detac
     assert texts.count('tool_call run({"x":1})') == calls
 
 
-@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+@given(TALKS, TERMS)
 def test_the_minimums_are_kept(messages: list[Body], terms: DetachTerms) -> None:
     before = ruled(numbered(messages), {})
     found, chunks = frozen(before, terms, tokens)
@@ -151,7 +160,7 @@ def tool_ids(messages: list[Body]) -> tuple[Counter[str], Counter[str]]:
     return calls, Counter(message["tool_call_id"] for message in messages if message["role"] == "tool")
 
 
-@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+@given(TALKS, TERMS)
 def test_no_tool_group_is_split_and_what_stays_begins_with_a_user_message(
     messages: list[Body], terms: DetachTerms
 ) -> None:
@@ -171,7 +180,7 @@ def test_no_tool_group_is_split_and_what_stays_begins_with_a_user_message(
     assert ruled(found.conversation, {}).edits == {}
 
 
-@given(st.one_of(TURNS.map(of), BROKEN), TERMS)
+@given(TALKS, TERMS)
 def test_the_prompt_and_the_system_messages_stay_in_their_order(messages: list[Body], terms: DetachTerms) -> None:
     before = ruled(numbered(messages), {})
     found, _ = frozen(before, terms, tokens)
