@@ -252,12 +252,13 @@ def raw_block(name: str, one: ContextSection | None) -> Iterator[Block]:
 
 
 def conversation_blocks(
-    conversation: Conversation, inlay: Inlay, images: Sequence[str], skipped: Skipped
+    conversation: Conversation, inlay: Inlay, images: Sequence[str], skipped: Skipped, first: int = 0
 ) -> Iterator[Block]:
-    """History and prompt, with the blocks that the ``inlay`` puts in front of them and into them."""
+    """The history from its message ``first`` on and the prompt, with the blocks that the ``inlay`` puts in front of
+    them and into them."""
     history, prompt = conversation.history, conversation.prompt
     yield from inlay.front
-    starts = sorted({0, len(history), *inlay.within})
+    starts = sorted({first, len(history), *(at for at in inlay.within if at > first)})
     for start, end in pairwise([*starts, len(history) + len(prompt)]):
         yield from inlay.within.get(start, ())
         if start < len(history):
@@ -327,8 +328,7 @@ def tiered_assembly(
 
     ``slots`` is how many markers the messages may have: the number that the provider accepts, minus
     ``marks_beside_messages``. If that is less than four, the most stable tiers get no marker, because their ends are
-    needed least. The blocks of the ``inlay`` stand in the part without markers: in front of its history, or directly in
-    front of the prompt.
+    needed least. The blocks of the ``inlay`` stand in the part without markers: in front of its history, and into it.
     """
     skipped, own = not_shown(context), conversation.bare()
     files = {file.path: item for file, item in zip(context.selected(), file_items(context.selected()), strict=True)}
@@ -341,17 +341,15 @@ def tiered_assembly(
         for tier, items in placement.tiers.items()
     }
     cached = [_cached_tier(tier, *shown[tier], context.legend, own.system, texts) for tier in _CACHED]
-    symbols, working, history = shown[Tier.ACTIVE]
+    symbols, working, _ = shown[Tier.ACTIVE]
+    first = len(own.history) - len(placement.tiers[Tier.ACTIVE].history)
     # Symbols that have just changed stand in front of the part without markers, because they belong to no tier.
     active = (
         *pair_block(
             "symbols", section(ItemKind.SYMBOLS, texts.repository_map_continued, symbols, SYMBOL_JOINT, texts.ok)
         ),
         *active_blocks(context, working, texts),
-        *inlay.front,
-        *raw_block("history", history),
-        *inlay.within.get(len(own.history), ()),
-        *prompt_block(own.prompt, context.images, skipped),
+        *conversation_blocks(own, inlay, context.images, skipped, first),
     )
     blocks = [*(block for block in cached if block.messages), *active]
     is_marked = [block.tier for block in blocks if block.tier in _CACHED and block.tier not in placement.unmarked]

@@ -513,8 +513,8 @@ def frozen(
 
 def _cuts(ruled: RuledHistory, terms: DetachTerms, tokens: Callable[[Turn], int]) -> Iterator[tuple[int, int, int]]:
     """The begin and the end of each chunk in the history, and its number of messages. The prompt is never cut, although
-    some clients write results into user messages there. The tokens of placeholders do not count: the results that may replace them later can be shorter, and a chunk that was already cut would have to be
-    taken back."""
+    some clients write results into user messages there. The tokens of placeholders do not count: the results that may
+    replace them later can be shorter, and a chunk that was already cut would have to be taken back."""
     turns = ruled.conversation.turns
     left_messages = sum(not turn.is_system for turn in turns)
     if left_messages < terms.chunk_messages + terms.keep_messages:

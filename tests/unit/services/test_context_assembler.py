@@ -109,6 +109,24 @@ def test_a_marker_that_a_client_moves_does_not_change_how_a_conversation_is_know
     )
 
 
+@pytest.mark.parametrize(("policy", "section"), [("economic", {}), ("classic", {}), ("classic", {"assembly": "flat"})])
+def test_the_time_of_a_question_stays_with_it(policy: str, section: dict[str, Any]) -> None:
+    subject = assembler(policy)
+    section = {"session": "s", "panels": [{"id": "p", "content": "x"}], **section}
+    turns = [
+        {"role": "user", "content": "q0"},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "q1"},
+    ]
+    for length in (1, 3):
+        body = {"model": "m", "messages": turns[:length], "stratiform": section}
+        sent = arranged(subject, subject.chat_of(parse_body(orjson.dumps(body)), "key", now=1.7e9 + 60 * length))
+    said = [message["content"] for message in orjson.loads(sent.body)["messages"][-5:]]
+    assert said == [
+        "Current datetime: 2023-11-14T22:14:20Z", "q0", "a", "Current datetime: 2023-11-14T22:16:20Z", "q1"
+    ]  # fmt: skip
+
+
 def test_the_session_that_a_header_names_counts_where_the_section_names_none() -> None:
     subject = assembler()
 
