@@ -224,6 +224,7 @@ _TAG_HAZARD = 5.0
 _MARKED = (0.35, 0.6)
 # If every prefix is stored for free, a changed piece is read up to its change, and a wrong guess wastes no write.
 _STORED = (0.6,)
+_TEXTS = frozenset({ElementKind.MESSAGE, ElementKind.SYSTEM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,23 +275,25 @@ class Forecast:
                     result.append(reader * reached * kept)
                     continue
             else:
-                own, item = None, element.item
+                own, item, text = None, element.item, element.parts
                 if element.kind is ElementKind.WHOLE:
-                    own = self.groups[element.message]
+                    own, text = self.groups[element.message], text[:-1]  # the last part is an acknowledgement
                 elif item is not None and item.key in pieces.edits:
-                    own = 0.0, pieces.hazards[item.key]
+                    own, text = (0.0, pieces.hazards[item.key]), text[:-1]
+                elif element.kind in _TEXTS and count > 1 and text[0].index == text[1].index:  # the spans of a text
+                    own = self._hazard(element), 0.0
                 if element.message in moves:
                     hazard += _TAG_HAZARD
                 elif own is not None:
-                    # The last part is an acknowledgement, and the part in front of it has all of the text.
-                    spans = count - 2
-                    if spans > 0:
-                        each = zip(*(_spread(one, element.parts[:-1]) for one in own), strict=True)
+                    # Everything in front of the end of the text, and behind it.
+                    inner = len(text) - 1
+                    if inner > 0:
+                        each = zip(*(_spread(one, text) for one in own), strict=True)
                         chances = [pieces.unchanged(hazard + one, documents, edits + two) for one, two in each]
-                        result += [reader * reached * chance for chance in chances[:spans]]
+                        result += [reader * reached * chance for chance in chances[:inner]]
                     hazard, edits = hazard + own[0], edits + own[1]
                     kept = pieces.unchanged(hazard, documents, edits)
-                    result += [reader * reached * kept] * (count - max(spans, 0))
+                    result += [reader * reached * kept] * (count - max(inner, 0))
                     continue
                 elif element.kind is ElementKind.DOCUMENT and item is not None and item.kind is not PieceKind.FILE:
                     documents += self._hazard(element)

@@ -17,6 +17,7 @@ from itertools import pairwise
 from msgspec import structs
 
 from proxy.kit.value import dataclass, digest, field
+from proxy.planner.change_rates import read_text
 from proxy.planner.layout import NOTICE, Layout
 from proxy.planner.tiers import Tier
 from proxy.protocol.recognition import CLAIM_HEADERS, PART_ACKNOWLEDGEMENT, TAG_CLOSE, TAG_OPEN, ContextPiece, PieceKind
@@ -115,6 +116,9 @@ def request_elements(
     """All elements of a request. With ``has_spans`` a long file has several positions. With ``hoists_system`` system
     messages within the conversation stand behind the preamble."""
     single, preamble = recognised.transcript.elements, recognised.preamble
+    if has_spans:
+        heads = zip(single[:preamble], recognised.messages, strict=False)
+        single = (*[_spanned(element, message) for element, message in heads], *single[preamble:])
     tail_at = max(recognised.last_user, preamble)
     natural, turns, tail = single[preamble:], single[preamble:tail_at], single[tail_at:]
     items = {item.key: item for group in recognised.groups for item in group.items}
@@ -179,14 +183,30 @@ def _forms(
     return PieceForms(wholes, parts, lasts, {element.digest: element for element in every})
 
 
+def _spanned(element: Element, message: Message) -> Element:
+    spans = message.derived(_spans_of)
+    return element if len(spans) == len(element.parts) else structs.replace(element, parts=spans)
+
+
 def _spans_of(message: Message) -> tuple[Part, ...]:
-    """The positions of a context message for a cache that stores every prefix: one for each span of its pieces."""
-    text, known = message.text, message.recognition
-    if text is None or known is None or len(message.parts) != 1 or not message.is_plain or message.has_marks:
+    """The positions of a context or system message for a cache that stores every prefix: one for each span of its
+    pieces."""
+    text, known = message.text or read_text(message), message.recognition
+    if not text or len(message.parts) != 1 or not message.is_plain or message.has_marks:
         return message.parts
-    whole, ends = message.parts[0], [c.start + end for c in known.cuts for end in span_ends(text[c.start : c.end])]
-    spans = _spans(text, whole.tokens, ends)
-    return tuple([structs.replace(whole, digest=digest(b"span", key), tokens=own) for key, own in spans])
+    # Which lines of a system message are volatile is learnt, and the same text must have the same positions before.
+    is_whole = known is None or message.role in SYSTEM_ROLES
+    pieces = [(0, len(text))] if is_whole else [(cut.start, cut.end) for cut in known.cuts]
+    whole, ends = message.parts[0], [start + at for start, end in pieces for at in span_ends(text[start:end])]
+    return _parts_of(message.role, text, whole, ends)
+
+
+def _parts_of(role: str, text: str, whole: Part, ends: Sequence[int]) -> tuple[Part, ...]:
+    """The position ``whole`` of a text as one position for each of its spans."""
+    if len(ends) < 2:
+        return (whole,)
+    name, spans = role.encode(), _spans(text, whole.tokens, ends)
+    return tuple([structs.replace(whole, digest=digest(b"span", name, key), tokens=own) for key, own in spans])
 
 
 def _spans(text: str, tokens: int, ends: Sequence[int]) -> Iterator[tuple[bytes, int]]:
@@ -393,7 +413,12 @@ def moved_elements(
         if text is None:
             preamble.append(element)
         elif text.fixed.strip() or text.documents:
-            preamble.append(_fixed(recognised, text, counter))
+            fixed = _fixed(recognised, text, counter)
+            if len(element.parts) > len(recognised.messages[index].parts):
+                # Up to its first volatile line the text has the same positions as in the client's own order.
+                spans = _parts_of(fixed.role, text.fixed, fixed.parts[0], span_ends(text.fixed))
+                fixed = structs.replace(fixed, parts=spans)
+            preamble.append(fixed)
     documents = {
         item.key: text_element(
             item.key,

@@ -1,7 +1,11 @@
 """The planner's shadow and the embedded provider are the same model: what a plan predicts is what is billed."""
 
+from random import Random
+
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.kit.modes import Mode
 from proxy.planner.planner import TierPlanner
@@ -9,7 +13,7 @@ from proxy.protocol.providers import PROFILES, CacheProfile, Family
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded.provider import Provider
-from tests.examples import sampled
+from tests.examples import examples, sampled
 
 MARKERS = [p for p in PROFILES.values() if p.family is Family.MARKER]
 OTHERS = [p for p in PROFILES.values() if p.family in (Family.GRID, Family.UNIT)]
@@ -70,9 +74,33 @@ def test_markers_are_billed_as_predicted(profile: CacheProfile) -> None:
 
 @pytest.mark.parametrize("profile", sampled(OTHERS, 5), ids=lambda p: p.name)
 def test_caches_without_markers_read_at_least_what_is_predicted(profile: CacheProfile) -> None:
-    # They find a prefix within a message, too, where the shadow knows whole ones only.
+    # They find a prefix within any message, too, where the shadow knows whole turns only.
     total = 0
     for predicted, billed in bills(profile):
         assert predicted.read <= billed.read + profile.step + _FRAMING_TOKENS
         total += billed.read
     assert total > 20_000
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(st.integers(60, 800), st.floats(0, 1), st.booleans(), st.integers())
+def test_the_beginning_of_instructions_that_change_is_predicted_to_be_read(
+    count: int, place: float, is_known: bool, seed: int
+) -> None:
+    """Up to a quarter of the text: the shadow knows the ends of at most eight of its parts."""
+    profile, chance = PROFILES["openai"], Random(seed)
+    planner, provider = TierPlanner(bytes_over_four, ()), Provider(profile, bytes_over_four)
+    route = Route(scope="s", name="n", model="", profile=profile, hint="one")
+    lines = [words(f"line {number} ", 12) for number in range(count)]
+    for number in range(6 if is_known else 2):
+        lines[round(place * (count - 1))] = words(str(chance.random()), 3)
+        messages = [{"role": "system", "content": "\n".join(lines)}, {"role": "user", "content": f"Question {number}"}]
+        body, now = orjson.dumps({"model": "m", "messages": messages}), 10.0 * number
+        plan, reply = planner.plan(body, route, Mode.TIER, now), provider.chat(body, "account", now, 1)
+        reply.store(now)
+        planner.on_accepted(plan, now)
+        planner.on_completed(plan, None, now)
+    assert plan.own is not None
+    span = max(500, reply.bill.total / 4)
+    assert reply.bill.read - span - profile.min_tokens <= plan.own.read <= reply.bill.read + _FRAMING_TOKENS
+    assert plan.own.read > 0 or place < 0.8
