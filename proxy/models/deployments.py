@@ -530,7 +530,8 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
         given = price_in(deployment.params)
     provider = deployment.server if deployment.base_url else ""
     prefixed = deployment.model if provider in _UNPREFIXED else f"{provider}/{deployment.model}"
-    known = prices.price(deployment.price_key, prefixed, deployment.model)
+    # In litellm's names, a prefix tells the provider.
+    known = prices.price(deployment.price_key, prefixed, deployment.model, deployment.model.partition("/")[2])
     found = given or known
     if found is None or (given is None and deployment.max_input_tokens is None):
         return found

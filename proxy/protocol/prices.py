@@ -363,7 +363,7 @@ class PriceMap:
         self.price.cache_clear()
 
     def _find(self, *names: str) -> Price | None:
-        exact = ((table, name) for name in names for table in (self._overrides, self._entries))
+        exact = ((table, name) for table in (self._overrides, self._entries) for name in names)
         alike = ((self._entries, form) for name in names for form in forms(name))
         found = (price_of(table[name]) for table, name in chain(exact, alike) if name in table)
         return next((price for price in found if price is not None), None)

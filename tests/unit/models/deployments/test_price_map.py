@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import product
 
 import orjson
 import pytest
@@ -120,6 +121,20 @@ def test_the_config_wins():
     assert found == Price(8.0, 1.0, 8.0, 8.0, 8.0, max_output_tokens=16384), "the map knows how long answers are"
     assert found.extras.max_input_tokens == 9
     assert price_for(prices, deployment(model="gpt-4o", params=own)).extras.max_input_tokens == 128_000
+
+
+@for_every(
+    product([Transport.HTTP, Transport.LITELLM], ["openai/gpt-4o", "groq/gemma-7b-it", "mine/home-made"], [0, 1])
+)
+def test_a_price_of_the_config_is_found_by_either_name_of_the_model_on_any_transport(
+    transport: Transport, written: str, part: int
+) -> None:
+    bare = written.partition("/")[2]
+    prices = load_price_map({(written, bare)[part]: {"input_cost_per_token": 7.0}})
+    model = written if transport is Transport.LITELLM else bare
+    found = price_for(prices, deployment(model=model, price_key=written, transport=transport, base_url="http://a/v1"))
+    assert found is not None
+    assert found.input == 7.0
 
 
 READ, ABOVE = "cache_read_input_token_cost", "_above_200k_tokens"
