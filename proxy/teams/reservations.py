@@ -261,8 +261,8 @@ class BudgetReservations:
 
     async def defer(self, exchange: Exchange) -> None:
         """Keep the reservation of an exchange on which the provider still works, for ``DEFERRED_S``. After that time it
-        is billed as it stands, unless ``settle_later`` was called before. If the store is away, it is billed as it
-        stands at once."""
+        is billed as it stands, unless ``settle_later`` was called before. If neither the store nor the spool keeps it,
+        it is billed as it stands at once."""
         reservation, deployment = exchange.reservation, exchange.deployment
         if not isinstance(reservation, BudgetReservation) or deployment is None:
             return

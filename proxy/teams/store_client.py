@@ -208,8 +208,8 @@ class StoreClient:
         return balances
 
     async def defer(self, ask: Reserve) -> bool:
-        """Keep a reservation until its ``expires_at`` without renewing it. If there is no reservation, it is made.
-        Returns whether the store answered."""
+        """Keep a reservation until its ``expires_at`` without renewing it. If there is no reservation, it is made. If
+        the store gives no answer, this is put off. Returns whether it is kept anywhere."""
         self._running.pop(ask.exchange_id, None)
 
         async def call() -> bool:
@@ -217,7 +217,11 @@ class StoreClient:
             await self._store.renew(ask.team, [ask.exchange_id], ask.expires_at)
             return True
 
-        return bool(await self._ask("reserve", call))
+        if await self._ask("reserve", call):
+            return True
+        is_kept = await self._catching_up.intend(ask)
+        self._news.set()
+        return is_kept
 
     async def release(self, exchange_id: str, team: str) -> None:
         """Give a reservation back, now or later, even if the caller is cancelled meanwhile."""

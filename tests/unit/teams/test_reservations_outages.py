@@ -1,6 +1,5 @@
 """While the store is away or strange, or the provider still works: what is reserved, and what is billed later."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -310,15 +309,38 @@ async def test_a_deferred_exchange_is_settled_in_the_budgets_of_all_models_that_
             assert await spent(one, f"b:total:{model}:total") == (57 * DOLLAR, 0)
 
 
-async def test_an_exchange_that_is_deferred_while_the_store_is_away_is_billed_at_once(tmp_path: Path) -> None:
-    async with budgeting(TOTAL, spool=tmp_path, retry_s=0.01) as one:
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_an_exchange_that_is_deferred_while_the_store_is_away_costs_what_it_did_cost(
+    tmp_path: Path, is_known: bool, is_late: bool
+) -> None:
+    async with budgeting(TOTAL, spool=tmp_path, retry_s=0.01, lease_s=60.0) as one:
+        asked = exchange(SIZE)
+        one.store.is_out = not is_known
+        await one.reserve(asked, limit=10)
+        one.store.is_out = True
+        await one.reservations.defer(asked)
+        one.store.is_out = False
+        await one.in_step()
+        assert await spent(one) == (0, MOST + 10 * DOLLAR)
+        if is_late:
+            await one.store.expire(NOW + 2 * DEFERRED_S)
+            assert await spent(one) == (MOST + 10 * DOLLAR, 0)
+        asked.attempts, asked.ending, asked.settlement = 1, ExchangeOutcome.COMPLETED, Settlement(Usage(50, 7), 57.0)
+        await one.reservations.settle_later(asked)
+        (entry,) = await one.store.entries(0, NOW + 1)
+        assert (entry.cost, entry.estimated) == (57 * DOLLAR, False)
+        assert await spent(one) == (57 * DOLLAR, 0)
+
+
+async def test_an_exchange_that_is_deferred_and_that_nothing_keeps_is_billed_at_once() -> None:
+    async with budgeting(TOTAL, retry_s=0.01) as one:
         asked = exchange(SIZE)
         await one.reserve(asked, limit=10)
         one.store.is_out = True
         await one.reservations.defer(asked)
         one.store.is_out = False
-        while not await one.store.entries(0, NOW + 1):
-            await asyncio.sleep(0.005)
+        await one.in_step()
         (entry,) = await one.store.entries(0, NOW + 1)
         assert (entry.ending, entry.estimated, entry.cost > 0) == ("deferred", True, True)
         assert await spent(one) == (entry.cost, 0)
