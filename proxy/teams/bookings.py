@@ -342,7 +342,7 @@ def lost_entry(exchange: Exchange, deployment: Deployment, amounts: Mapping[str,
         exchange,
         deployment,
         ending=LOST,
-        plain_tokens=amounts["tokens"].expected,
+        plain_tokens=amounts["tokens"].most,
         cost=amounts["usd"].most,
         estimated=True,
     )

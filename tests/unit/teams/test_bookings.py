@@ -570,7 +570,7 @@ def test_an_entry_says_who_asked_whom_and_what_it_cost() -> None:
     )  # fmt: skip
     amounts = {"usd": Estimate(9, 5), "tokens": Estimate(8, 3)}
     lost = lost_entry(seen, MODEL, amounts)
-    assert lost == replace(whose, ending="lost", plain_tokens=3, cost=9, estimated=True)
+    assert lost == replace(whose, ending="lost", plain_tokens=8, cost=9, estimated=True), "as budgets are charged"
 
 
 def test_an_entry_of_an_exchange_that_was_broken_off_says_nothing_that_is_not_known() -> None:
