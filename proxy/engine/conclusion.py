@@ -44,7 +44,7 @@ from proxy.kit.modes import Mode
 from proxy.kit.secrets import without_keys
 from proxy.kit.tasks import Tasks, drain, spawn, suppress_and_log
 from proxy.kit.value import dataclass
-from proxy.models import Headers
+from proxy.models import Headers, RateLimit
 from proxy.models.deployments import ModelTable
 from proxy.protocol.account import BATCHES, RESPONSES, Act, Operation
 from proxy.protocol.request.demand import Demand
@@ -327,6 +327,7 @@ class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is booked for the prompt if no usage is ever reported."""
     further: tuple[str, ...] = ()
     """The ids of the deployments of all other models that the request names."""
+    rates: tuple[RateLimit, ...] = ()
 
 
 _BILL = msgspec.json.Decoder(SettlementRecord)
@@ -354,7 +355,7 @@ def bill_of(exchange: Exchange) -> str:
     bill = SettlementRecord(
         arrival.id, arrival.now, arrival.path, deployment.id, requested.model, principal.team, principal.key_id,
         principal.user, int(planned.mode), planned.reason, exchange.answer.status, arrival.is_chat, requested.demand,
-        counted or arrival.size // 4, tuple(one.id for one in requested.further),
+        counted or arrival.size // 4, tuple(one.id for one in requested.further), tuple(principal.rates),
     )  # fmt: skip
     return msgspec.json.encode(bill).decode()
 
@@ -367,7 +368,7 @@ def owing(text: str, shown: Exchange, models: ModelTable) -> Exchange | None:
         return None
     return Exchange(
         Arrival("POST", bill.path, bill.at, bill.id, is_chat=bill.is_chat),
-        Principal(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True),
+        Principal(scope="", team=bill.team, key_id=bill.key_id, user=bill.user, virtual=True, rates=bill.rates),
         Requested(
             bill.model,
             demand=bill.demand,

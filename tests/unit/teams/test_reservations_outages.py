@@ -11,7 +11,7 @@ from proxy.engine.conclusion import bill_of, owing
 from proxy.engine.exchange import ExchangeOutcome, Settlement
 from proxy.engine.interfaces import Principal
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, StoreError
-from proxy.models import Deployment
+from proxy.models import Deployment, RateLimit
 from proxy.models.charges import Rule
 from proxy.protocol.response.outcome import Outcome, Said
 from proxy.protocol.response.usage import Usage
@@ -25,6 +25,7 @@ from tests.money import (
     MODEL,
     MOST,
     NOW,
+    RED,
     SIZE,
     TOTAL,
     FixedRules,
@@ -307,6 +308,25 @@ async def test_a_deferred_exchange_is_settled_in_the_budgets_of_all_models_that_
         await one.reservations.settle_later(later)
         for model in ("m", "n"):
             assert await spent(one, f"b:total:{model}:total") == (57 * DOLLAR, 0)
+
+
+async def test_a_deferred_exchange_counts_in_the_rates_of_its_key_when_it_is_settled() -> None:
+    class Rates(FixedRules):
+        def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
+            return [Rule("rate/requests", "r", "requests", one.requests, is_rate=True) for one in principal.rates]
+
+    async with budgeting() as one:
+        one.reservations._rules = Rates()
+        asked = exchange(SIZE, who=replace(RED, rates=[RateLimit("key-1", requests=5)]))
+        await one.reservations.reserve(asked)
+        await one.reservations.defer(asked)
+        shown = exchange()
+        shown.answer.outcome = Outcome(said=Said())
+        later = owing(bill_of(asked), shown, ModelList({"m": MODEL}))
+        assert later is not None
+        later.settlement = Settlement(Usage(50, 7), 57.0)
+        await one.reservations.settle_later(later)
+        assert await spent(one, "r:rate/requests:-:total") == (1, 0)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
