@@ -104,15 +104,16 @@ def exchange_values(exchange: Exchange) -> dict[str, Value]:
         "first_byte_ms": None if answer.first_byte_s is None else _ms(answer.first_byte_s),
         "total_ms": _ms(exchange.total_s),
     }
-    if settled is not None and (usage := exchange.billed_usage) is not None:
+    if (usage := exchange.billed_usage) is not None:
         found |= {
             "prompt": usage.prompt,
             "read": usage.read,
             "write": usage.write,
             "output": usage.output,
             "estimated": int(usage.estimated),
-            "cost_usd": Decimal(f"{settled.cost_usd:.6f}"),
         }
+    if settled is not None and (usage is not None or settled.cost_usd):
+        found["cost_usd"] = Decimal(f"{settled.cost_usd:.6f}")
     cause = answer.outcome.cache_cause
     found |= {"cache": planned.result.deviation, "cause": "" if cause == UNTOLD else cause}
     if (broke := planned.result.broke) is not None:

@@ -38,6 +38,11 @@ def test_one_line_of_key_and_value() -> None:
     )
 
 
+def test_the_line_of_a_call_without_tokens_says_what_it_cost() -> None:
+    image = make_exchange("POST", "/images/generations", now=0.0, status=200, settlement=Settlement(None, 0.04))
+    assert str(Line("exchange", exchange_values(image))).endswith(" total_ms=0.00 cost_usd=0.040000")
+
+
 def test_an_exchange_whose_client_left_has_the_same_status_wherever_it_is_told() -> None:
     left = make_exchange("POST", "/chat/completions", now=0.0, attempts=1, ending=ExchangeOutcome.HUNG_UP)
     assert exchange_values(left)["status"] == settled_entry(left).status == 499
