@@ -11,10 +11,12 @@ traceback.
 
 import argparse
 import gc
+import json
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -157,7 +159,10 @@ def print_result(arguments: argparse.Namespace, value: object, show: Callable[[]
 def print_json(value: object, *, is_line: bool = False) -> None:
     """Print JSON to the standard output, for programs to read; as one line if ``is_line``. Dataclasses become
     objects."""
-    text = orjson.dumps(value, option=0 if is_line else orjson.OPT_INDENT_2).decode()
+    try:
+        text = orjson.dumps(value, option=0 if is_line else orjson.OPT_INDENT_2).decode()
+    except orjson.JSONEncodeError:  # the name of a file that is no UTF-8
+        text = json.dumps(value, indent=None if is_line else 2, default=asdict)
     sys.stdout.write(text.translate(_JSON_CONTROLS) + "\n")
 
 

@@ -344,6 +344,7 @@ _MOST_KEYS = 2_000
 _MOST_KEY_CHARS = 256
 _MOST_NUMBER_CHARS = 100
 _TEXT = "tag:yaml.org,2002:str"
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def read_yaml(path: Path, lines: dict[str, int] | None = None) -> object:
@@ -416,6 +417,8 @@ class _Check:
             raise self._refused(node, f"is nested more than {_MOST_DEPTH} levels deep")
         size, within = 1, (*above, node)
         if isinstance(node, yaml.ScalarNode):
+            if not node.value.isascii() and _HALF.search(node.value):
+                raise self._refused(node, "holds an escape for half of a character: write the character itself")
             if node.tag != _TEXT and len(node.value) > _MOST_NUMBER_CHARS:
                 # Python reads a number of many digits in quadratic time.
                 raise self._refused(node, f"is a number or a date of more than {_MOST_NUMBER_CHARS} characters")

@@ -66,7 +66,8 @@ def chosen(prompts: Sequence[Prompt], terms: PromptTerms) -> tuple[Prompt, ...]:
     priority, then by registration. An extra prompt replaces the registered one with the same id, but it never replaces
     the registered prompt of the chosen persona."""
     persona = PERSONA_PREFIX + terms.persona if terms.persona else ""
-    found = {prompt.id: prompt for prompt in prompts if prompt.id == persona or matches_any(terms.use, prompt.id)}
+    names, wide = {persona, *terms.use}, [pattern for pattern in terms.use if "*" in pattern]
+    found = {prompt.id: prompt for prompt in prompts if prompt.id in names or matches_any(wide, prompt.id)}
     ranks = {prompt.id: rank for rank, prompt in enumerate(prompts)}
     for extra in terms.extras:
         if extra.id != persona or persona not in found:

@@ -32,15 +32,6 @@ def _roots(context: object) -> object:
     return context
 
 
-def unicode_text(text: str) -> str:
-    """A text that can be sent. Raises ValueError for half of a surrogate pair, which UTF-8 cannot represent."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("holds half of a surrogate pair, which cannot be sent") from None
-    return text
-
-
 def _json_values(roots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
     """A context that JSON can hold, and that is small enough to be handled for each request."""
     if exceeded := exceeded_bound(roots):  # type: ignore[arg-type]  # values of any type are counted
@@ -59,12 +50,8 @@ def _key_ids(names: object) -> object:
     return names
 
 
-def _patterns(patterns: list[str]) -> list[str]:
-    return [unicode_text(pattern) for pattern in validation.patterns(patterns)]
-
-
-SendableText = Annotated[str, Field(max_length=MOST_TEXT_CHARS), AfterValidator(unicode_text)]
-Patterns = Annotated[list[str], AfterValidator(_patterns)]
+SendableText = Annotated[str, Field(max_length=MOST_TEXT_CHARS)]
+Patterns = Annotated[list[str], AfterValidator(validation.patterns), AfterValidator(list)]
 OptionalName = Annotated[str, StringConstraints(pattern=r"^(?:[A-Za-z0-9][A-Za-z0-9_.:/-]{0,118})?$")]
 Context = Annotated[dict[Root, dict[str, object]], BeforeValidator(_roots), AfterValidator(_json_values)]
 ModelPattern = Annotated[str, StringConstraints(min_length=1, max_length=validation.MAX_LINE_CHARS)]

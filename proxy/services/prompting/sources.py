@@ -31,6 +31,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert
 import proxy
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.messages import ConfigError, value_of
+from proxy.kit.tasks import suppress_and_log
 from proxy.kit.value import dataclass, digest, replace
 from proxy.prompts import (
     ID_PATTERN,
@@ -471,7 +472,8 @@ class Registry:
         ends."""
         while True:
             await wait(look_s)
-            await asyncio.to_thread(self.look)
+            with suppress_and_log("prompts.watch"):
+                await asyncio.to_thread(self.look)
 
     def look(self) -> None:
         """Look at the files once, and take over what has changed. It reads files, so it belongs beside the event

@@ -70,6 +70,11 @@ def test_the_list_is_in_the_order_of_composition(run: Command) -> None:
     assert rules["origin"].endswith("ours/rules.md")
 
 
+def test_a_file_whose_name_is_no_text_is_listed_for_programs_too(run: Command, folder: Path) -> None:
+    (folder / "ours/reviewer.md").rename(folder / "ours/reviewer\udcff.md")
+    assert len(run.json("list")["prompts"]) == 6
+
+
 def test_the_list_says_which_prompts_some_request_gets(run: Command, folder: Path) -> None:
     assert all(row["used"] for row in run.json("list")["prompts"])
     write_config(folder, "{folders: [ours], shipped: false, use: [base]}")

@@ -41,6 +41,8 @@ REFUSED = {
     "many values": ("a: [" + "1," * 150_000 + "]", f":1:4: stands for more than {MOST_NODES} values"),
     "a large file": ("# " + "x" * MOST_BYTES, f"is larger than {MOST_BYTES} bytes"),
     "a control character": ("a: 1\nb: x\7\n", ":2: holds a character that YAML does not have (U+0007)"),
+    "half of a character": ('a: 1\nb: "\\ud83d\\ude00"\n', ":2:4: holds an escape for half of a character"),
+    "half of a character in a key": ('"\\ud83d": 1\n', ":1:1: holds an escape for half of a character"),
     "two documents": ("a: 1\n---\nb: 1\n", "is not valid YAML"),
     "an object of Python": ("a: !!python/object/apply:os.getcwd []", "is not valid YAML"),
 }  # fmt: skip

@@ -99,6 +99,13 @@ def test_composing_grows_with_the_prompts() -> None:
     assert_linear(lambda prompts: assemble(prompts, TERMS, merged(), render), registry, 4_000)
 
 
+def test_naming_each_prompt_costs_no_more_than_naming_all() -> None:
+    def work(prompts: list[Prompt]) -> object:
+        return chosen(prompts, PromptTerms(use=tuple(prompt.id for prompt in prompts)))
+
+    assert_linear(work, registry, 1_000)
+
+
 @pytest.mark.slow
 def test_extra_prompts_that_take_the_place_of_others_cost_no_more() -> None:
     def work(prompts: list[Prompt]) -> object:

@@ -475,6 +475,21 @@ def test_files_are_looked_at_once_a_second_beside_the_event_loop(desk: Desk) -> 
     assert threading.get_ident() not in desk.threads
 
 
+def test_an_unexpected_failure_does_not_end_the_watch(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        time, tasks = FakeTime(0.0), Tasks()
+        spawn(desk.registry.watch(1.0, time.wait), tasks)
+        with monkeypatch.context() as patched:
+            patched.setattr(desk.registry, "look", lambda: 1 // 0)
+            await time.advance(1.1)
+        desk.write("a", "three")
+        await time.advance(1.0)
+        assert desk.texts()["a"] == "three"
+        await cancel(tasks)
+
+    asyncio.run(main())
+
+
 def test_a_fragment_is_asked_once_for_each_snapshot(tmp_path: Path) -> None:
     asked: list[int] = []
 
