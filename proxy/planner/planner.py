@@ -482,7 +482,8 @@ class TierPlanner:
         route, routing = incoming.route, incoming.route.profile.routing
         if routing is None or not self._options.routing_keys or not observations.takes_keys:
             return None
-        if not may_add(route.profile, incoming.parsed.members, route.server, is_hinted=bool(route.hint)):
+        is_hinted = route.is_told and bool(route.hint)
+        if not may_add(route.profile, incoming.parsed.members, route.server, is_hinted=is_hinted):
             return None
         by_prefix = routing.by_prefix and not session.cohort.is_busy()
         name = session.cohort.key if by_prefix else session.opening

@@ -34,13 +34,13 @@ from proxy.protocol.wire.json_body import Members, Span, Unreadable, behind_spac
 class Route:
     """The destination and the owner of a request, as far as planning needs them.
 
-    ``scope`` keeps teams and keys apart; ``hint`` is a session id that the client gave ("" for none); ``name`` is the
-    model's name at the proxy, ``model`` its name at the upstream. ``inset`` are the operator's texts around the newest
-    user message; ``earlier`` are the texts that are applied again to user messages in front of it, by the index of the
-    message. ``upstream`` tells the deployments of one name apart: each has a cache of its own. ``server`` is the
-    provider that is called, as far as it is known. ``moving`` are messages that the proxy has inserted itself and puts
-    at another place when their content changes. It maps the index of each to its hazard: -ln P(the message still stands
-    there in the next request).
+    ``scope`` keeps teams and keys apart; ``hint`` is a session id that the client gave ("" for none), and ``is_told``
+    says that a header of the client tells it to the provider, too. ``name`` is the model's name at the proxy, ``model``
+    its name at the upstream. ``inset`` are the operator's texts around the newest user message; ``earlier`` are the
+    texts that are applied again to user messages in front of it, by the index of the message. ``upstream`` tells the
+    deployments of one name apart: each has a cache of its own. ``server`` is the provider that is called, as far as it
+    is known. ``moving`` are messages that the proxy has inserted itself and puts at another place when their content
+    changes. It maps the index of each to its hazard: -ln P(the message still stands there in the next request).
     """
 
     scope: str
@@ -48,6 +48,7 @@ class Route:
     model: str
     profile: CacheProfile
     hint: str = ""
+    is_told: bool = True
     inset: Inset = Inset()
     upstream: str = ""
     server: str = ""
