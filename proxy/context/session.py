@@ -583,6 +583,12 @@ class AssembledChat:
     answers: PanelAnswers | None = None
     reading: ChatReading = ChatReading()
 
+    @property
+    def hint(self) -> str:
+        """The conversation's name for the planner; empty if the messages show which conversation it is. They do not
+        where panels come to other places."""
+        return self.context.session if self.dialogue.board is None else self.session
+
 
 def body_of(sent: ParsedBody, assembly: Assembly, *, declares_tool: bool = False) -> bytes:
     """The client's body with the messages of the assembly in place of its own, and without the section.

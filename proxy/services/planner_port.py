@@ -174,9 +174,7 @@ class Planning:
         A refused request is retried with the arrangement's fallback."""
         assert self._structured is not None
         mode, now = request.mode, request.now
-        # Panels come to other places, so that the messages alone would not show which conversation it is.
-        hint = route.hint if chat.dialogue.board is None else chat.session
-        route = replace(route, hint=hint, is_told=bool(route.hint) and not chat.context.session)
+        route = replace(route, hint=chat.hint or route.hint, is_told=bool(route.hint) and not chat.context.session)
         arranged = await self._structured.arrange(chat, request.deployment, mode)
         parsed = request.parsed if arranged.body is chat.body else await self._parsed(arranged.body)
         plan = await self._plan(parsed, replace(route, moving=arranged.moving), arranged.mode, now)

@@ -312,7 +312,7 @@ class ReplayedContexts:
             shown = in_tiers(shown, placement) if arranged.kind is AssemblyKind.ECONOMIC else shown
         self._messages = [block.tier for block in shown.blocks for _ in block.messages]
         self.panels = dict(_panels(chat, arranged.assembly))
-        route = replace(route, hint=chat.context.session, moving=arranged.moving)
+        route = replace(route, hint=chat.hint, is_told=False, moving=arranged.moving)
         return arranged.concluded(planner.plan(arranged.body, route, arranged.mode, now), mode)
 
     def tier_of(self, element: Element) -> str | None:
