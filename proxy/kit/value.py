@@ -4,12 +4,16 @@ hashable.
 A frozen dataclass sets each of its fields by a call of ``object.__setattr__``. A request makes about 300 such values,
 and these calls took a twelfth of its CPU time.
 
-``digest`` and ``chain`` are digests of exactly the bytes that are sent.
+``digest`` and ``chain`` are digests of exactly the bytes that are sent. ``in_common`` compares the beginnings of two
+lists of values.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import field as field
 from dataclasses import replace as replace
+from itertools import compress, count
+from operator import ne
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,3 +47,9 @@ def digest(*parts: bytes) -> bytes:
 def chain(previous: bytes, item: bytes) -> bytes:
     """The digest of a prefix that ends with ``item``; both are digests, so no framing is needed."""
     return sha256(previous + item).digest()[:DIGEST_BYTES]
+
+
+def in_common(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many values at the beginning are the same in both. No step of the comparison is written in Python, because
+    each request compares hundreds of digests."""
+    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))

@@ -9,11 +9,11 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice, pairwise, takewhile
-from operator import eq, mul, neg, sub, truth
+from itertools import accumulate, islice, pairwise
+from operator import mul, neg, sub
 
 from proxy.kit.modes import Mode, Reason
-from proxy.kit.value import dataclass, field, replace
+from proxy.kit.value import dataclass, field, in_common, replace
 from proxy.planner.forecast import Candidate, Forecast, PauseForecast, PieceForecast, outlook
 from proxy.planner.layout import Layout, Placement, drops, honoured, place, place_given, read_gain, slots_of
 from proxy.planner.observation import RequestObservation
@@ -21,6 +21,7 @@ from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, valid
 from proxy.planner.render import are_ordered, off_notices
 from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
+from proxy.planner.tiers import Tier
 from proxy.planner.turn_texts import AppliedTexts
 from proxy.planner.volatile_lines import Regions
 from proxy.protocol.caches import Bill, Cache, Life, PromptPositions
@@ -164,30 +165,30 @@ class Pricing:
         cache, and ``survival`` is the candidate's if it is known."""
         known, outlook = known if known is not None and known.layout is layout else None, self.outlook
         survival = known.survival if known is not None else survival
-        survival = self.forecast.positions(layout, is_natural=is_natural) if survival is None else survival
+        survival = self.forecast.positions(layout.elements, is_natural=is_natural) if survival is None else survival
         falls = known.drops if known is not None else drops(survival)
         held = self.cache.held(layout.prompt({}), self.now, falls)
         worth = outlook.worth(layout, self.cache, self.now, is_natural=is_natural) if outlook is not None else None
         placed = known.placed if known is not None and held == known.held else {}
         return Candidate(layout, survival, falls, held, worth, is_natural, placed)
 
-    def least_score(self, layout: Layout, survival: Sequence[float], behind: int) -> float:
+    def least_score(self, ends: Sequence[int], survival: Sequence[float], behind: int) -> float:
         """A lower bound of a layout's score: the score with a marker on each position that pays. The provider holds no
-        entry of the layout from the position ``behind`` on. There is no bound if the long life is weighed, if no
-        breakpoints are searched for, or if reads save nothing."""
+        entry of the layout from the position ``behind`` on. ``ends`` are the layout's. There is no bound if the long
+        life is weighed, if no breakpoints are searched for, or if reads save nothing."""
         p = self.profile
         if p.family is not Family.MARKER or p.read >= min(1.0, p.write) or self.outlook is not None or self.long_until:
             return _NEVER
         # The cost of a token that stays uncached. For a cached token, an expected read reduces the cost.
-        later, ends = _HORIZON * self.forecast.body, layout.ends
+        later, total = _HORIZON * self.forecast.body, sum(ends[-1:])
         uncached, lost, worth = min(1.0, p.write) + later * (1 - p.read), later * (p.write - p.read), read_gain(p)
         pays = bisect_left(survival, (uncached - p.write - lost) / (worth + lost), lo=behind, key=neg)
         read, cached = (ends[stop - 1] if stop else 0 for stop in (behind, pays))
         expected: float = sum(map(mul, map(sub, islice(ends, pays), (0, *ends)), survival))
-        score = read * p.read + (cached - read) * p.write + (layout.total - cached) * uncached
+        score = read * p.read + (cached - read) * p.write + (total - cached) * uncached
         score += cached * lost - expected * (worth + lost)
         # Markers on fewer tokens than the provider's minimum promise reads, although nothing is written.
-        unwritten = layout.total * uncached - p.min_tokens * (worth + uncached)
+        unwritten = total * uncached - p.min_tokens * (worth + uncached)
         return min(score, unwritten) - _ROUNDING
 
     def best_marks(
@@ -305,14 +306,12 @@ class CandidateInputs:
 
 @dataclass(frozen=True, slots=True)
 class _Challenger:
-    """A layout that may be cheaper than the client's own, with ``pricing`` to judge it. The provider holds no entry of
-    it from the position ``behind`` on. ``read`` looks it up in the cache."""
+    """A layout that may be cheaper than the client's own, with ``pricing`` to judge it. ``bound`` is a lower bound of
+    its score. ``read`` lays it out, and looks it up in the cache."""
 
     pricing: Pricing
-    layout: Layout
-    survival: Sequence[float]
-    behind: int
     reason: Reason
+    bound: Callable[[], float]
     read: Callable[[], Candidate]
 
 
@@ -329,7 +328,7 @@ def choose(inputs: CandidateInputs, natural: Candidate, pricing: Pricing, *, may
     challengers = list(_challengers(inputs, natural, pricing, may_order=may_order, policy=policy))
     # A single challenger is searched in any case, so it needs no bound.
     many = challengers if len(challengers) > 1 else []
-    bounds = [one.pricing.least_score(one.layout, one.survival, one.behind) for one in many] or [_NEVER]
+    bounds = [one.bound() for one in many] or [_NEVER]
     for rank in sorted(range(len(challengers)), key=bounds.__getitem__):
         if bounds[rank] > best.score:
             break
@@ -370,29 +369,31 @@ def _challengers(
         name = tuple([element.digest for element in order])
         if name not in seen:
             seen.add(name)
-            layout = Layout(own.seed, order, base or own)
             shared = _shared(name, sent)
             if shared < len(order) and order[shared].kind is ElementKind.SYSTEM:
                 # Without volatile lines, the same text was perhaps sent as a message of its own: anything may be held.
                 shared = len(order)
-            behind = layout.last_position(shared - 1) + 1
-            survival = pricing.forecast.positions(layout)
-            yield _Challenger(
-                pricing, layout, survival, behind, reason, partial(pricing.read, layout, survival=survival)
-            )
+            behind = sum([len(element.parts) for element in order[:shared]])
+            ends = [*accumulate([part.tokens for element in order for part in element.parts])]
+            survival = pricing.forecast.positions(order)
+            bound = partial(pricing.least_score, ends, survival, behind)
+            yield _Challenger(pricing, reason, bound, partial(_laid_out, pricing, order, base or own, survival))
+
+
+def _laid_out(pricing: Pricing, order: tuple[Element, ...], base: Layout, survival: Sequence[float]) -> Candidate:
+    return pricing.read(Layout(base.seed, order, base), survival=survival)
 
 
 def _read(pricing: Pricing, candidate: Candidate, reason: Reason) -> _Challenger:
-    held = candidate.held
-    behind = held[-1] + 1 if held else 0
-    return _Challenger(pricing, candidate.layout, candidate.survival, behind, reason, lambda: candidate)
+    behind = candidate.held[-1] + 1 if candidate.held else 0
+    bound = partial(pricing.least_score, candidate.layout.ends, candidate.survival, behind)
+    return _Challenger(pricing, reason, bound, lambda: candidate)
 
 
 def _shared(one: tuple[bytes, ...], others: Sequence[tuple[bytes, ...]]) -> int:
     """How many elements at the beginning are the same as in one of the ``others``, which are sorted."""
     place = bisect_left(others, one)
-    near = [takewhile(truth, map(eq, one, other)) for other in others[max(0, place - 1) : place + 1]]
-    return max([sum(1 for _ in equal) for equal in near], default=0)
+    return max([in_common(one, other) for other in others[max(0, place - 1) : place + 1]], default=0)
 
 
 def _orders(
@@ -433,11 +434,16 @@ def _prefixes(
         if item is not None and record is not None and record.digest != item.digest and len(element.parts) > 2:
             changed[form_digest(piece_digest(element.lead), record.digest, element.parts[-1])] = element
     cohort = [one for one in inputs.session.cohort.layouts if one not in inputs.session.layouts]
+    some = (*elements.fixed, *elements.natural, *elements.documents.values())
+    wanted = {*elements.forms.by_digest, *[element.digest for element in some]}
     for before in [*reversed(inputs.session.layouts), *reversed(cohort)]:
+        shared = in_common(before, [element.digest for element in longest])
+        if longest and not changed and wanted.isdisjoint(before[shared : shared + 1]):
+            continue  # all that this layout has of the request is in the longest prefix, too
         valid = valid_prefix(elements, before)
         opened = valid_prefix(elements, before, changed) if changed else valid
         if len(opened) > max(len(valid), fixed):
-            found.setdefault(hash(tuple(e.digest for e in opened)), (opened, Layout(natural.seed, opened, natural)))
+            found.setdefault(hash(tuple([e.digest for e in opened])), (opened, Layout(natural.seed, opened, natural)))
         # A prefix of a prefix that is known already offers no cut that the longer one does not.
         if len(valid) <= fixed or longest[: len(valid)] == valid:
             continue
@@ -449,7 +455,7 @@ def _prefixes(
         for cut in sorted({len(valid), *(end for end in ends if end > fixed)}, reverse=True):
             kept = valid if cut == len(valid) else whole_groups(elements, valid[:cut])
             if len(kept) > fixed:
-                found.setdefault(hash(tuple(e.digest for e in kept)), (kept, base))
+                found.setdefault(hash(tuple([e.digest for e in kept])), (kept, base))
     return sorted(found.values(), key=lambda pair: len(pair[0]), reverse=True)[:_MAX_PREFIXES]
 
 
@@ -517,10 +523,10 @@ class PlanAnalysis:
 
     def tier_tokens(self) -> Mapping[str, int]:
         """The tokens of the context pieces, by the tier that the tracker gives each piece."""
-        found = Counter[str]()
+        found = Counter[Tier]()
         for item in self.recognised.items:
-            found[self.session.tracker.tier(item.key).label] += self.elements.sizes.get(item.key, 0)
-        return found
+            found[self.session.tracker.tier(item.key)] += self.elements.sizes.get(item.key, 0)
+        return {tier.label: tokens for tier, tokens in found.items()}
 
 
 def segment_tokens(choice: Choice) -> Mapping[str, int]:

@@ -39,7 +39,7 @@ from proxy.planner.change_rates import (
     shown,
     text_of,
 )
-from proxy.planner.layout import Layout, Placement, place
+from proxy.planner.layout import TURNS, Layout, Placement, place
 from proxy.planner.observation import RequestObservation
 from proxy.planner.orders import RequestElements
 from proxy.planner.render import stays
@@ -74,16 +74,16 @@ class PieceForecast:
     """The expectations about each movable piece in the next request.
 
     ``hazards`` maps a piece to -ln P(unchanged), ``later`` is the same for the requests after the next one. ``signs``
-    are the request's signs of edits, by file. ``edits`` are the files that an answer may edit. ``edit_scale`` scales
-    P(an answer edits some of them). ``documents`` are the request's signs of its retrieved documents. ``whole_set`` is
-    P(all of them stay), and the documents' hazards apply if not all of them stay. ``usual_edit`` is P(the answer edits
-    any file) for such prompts in general.
+    are the request's signs of edits, by file. ``edits`` are the hazards of the files that an answer may edit.
+    ``edit_scale`` scales P(an answer edits some of them). ``documents`` are the request's signs of its retrieved
+    documents. ``whole_set`` is P(all of them stay), and the documents' hazards apply if not all of them stay.
+    ``usual_edit`` is P(the answer edits any file) for such prompts in general.
     """
 
     hazards: Mapping[str, float]
     later: Mapping[str, float]
     signs: Mapping[str, EditSignals]
-    edits: frozenset[str]
+    edits: Mapping[str, float]
     edit_scale: float
     documents: Sequence[DocumentSign]
     whole_set: float
@@ -95,16 +95,19 @@ class PieceForecast:
         own = [(item.key in self.edits, self.hazards[item.key]) for item in group.items]
         return sum(hazard for is_edit, hazard in own if not is_edit), sum(hazard for is_edit, hazard in own if is_edit)
 
-    def unchanged(self, hazard: float, documents: float, edits: float) -> float:
-        """P(everything is unchanged), from three sums of hazards: of independent pieces, of documents, and of files
-        that an answer may edit. Documents do not change independently, because all of them may stay together. Files do
-        not either, because most answers edit one or two files, however many there are."""
+    def unchanged(self, hazard: float, documents: float) -> float:
+        """P(everything is unchanged except files that an answer may edit), from two sums of hazards: of independent
+        pieces, and of documents. Documents do not change independently, because all of them may stay together."""
         held = self.whole_set + (1.0 - self.whole_set) * math.exp(-documents) if documents else 1.0
-        unedited = 1.0 - self.edit_scale * (1.0 - math.exp(-edits)) if edits else 1.0
-        return math.exp(-hazard) * held * unedited
+        return math.exp(-hazard) * held
+
+    def unedited(self, edits: float) -> float:
+        """P(an answer edits none of some files), from the sum of their hazards. Files do not change independently,
+        because most answers edit one or two files, however many there are."""
+        return 1.0 - self.edit_scale * (1.0 - math.exp(-edits)) if edits else 1.0
 
 
-NO_PIECES = PieceForecast({}, {}, {}, frozenset(), 1.0, (), 0.0, 0.0)
+NO_PIECES = PieceForecast({}, {}, {}, {}, 1.0, (), 0.0, 0.0)
 """The forecast for a request without movable pieces."""
 
 
@@ -122,7 +125,7 @@ def piece_forecast(
     signs = read_signs(recognised, material.items, ages, file_words)
     hazards: dict[str, float] = {}
     later: dict[str, float] = {}
-    edits: list[str] = []
+    edits: dict[str, float] = {}
     # The share of the files that change besides the few that an answer usually edits. It follows from each file's rate
     # of change, because the signs of edits say nothing about these files.
     seen = [rates.get(item.key, 0.0) for group in recognised.groups for item in group.items if _is_editable(item)]
@@ -132,8 +135,7 @@ def piece_forecast(
         key = item.key
         if _is_editable(item):
             tokens = material.sizes[key]
-            edits.append(key)
-            hazards[key] = max(least, file_hazard(ages[key], tokens, signs.get(key, NO_SIGN)))
+            hazards[key] = edits[key] = max(least, file_hazard(ages[key], tokens, signs.get(key, NO_SIGN)))
             later[key] = max(least, later_hazard(ages[key], tokens, rates.get(key) if is_stored else None))
         else:
             hazards[key] = later[key] = change_hazard(item.kind, item.claim, ages[key], rates.get(key))
@@ -149,9 +151,9 @@ def piece_forecast(
     share = _STORED_SHARE if is_stored else 1.0
     usual = _EDITS_NAMED if any(sign.is_told for sign in signs.values()) else _EDITS_USUALLY
     any_edit = busy + (1.0 - busy) * session.cohort.edits.shifted(usual)
-    scale = _edit_scale(sum([hazards[key] for key in edits]), any_edit, share)
+    scale = _edit_scale(sum(edits.values()), any_edit, share)
     whole_set = odds.stays(shown) if documents else 0.0
-    return PieceForecast(hazards, later, signs, frozenset(edits), scale, shown, whole_set, usual if edits else 0.0)
+    return PieceForecast(hazards, later, signs, edits, scale, shown, whole_set, usual if edits else 0.0)
 
 
 def _is_editable(item: ContextPiece) -> bool:
@@ -255,9 +257,9 @@ class Forecast:
         hazard = self.pieces.hazards[item.key] + self.pieces.later[item.key]
         return float(sizes[item.key] ** size_power) / max(hazard, 1e-6)
 
-    def positions(self, layout: Layout, *, is_natural: bool = False) -> list[float]:
-        """P(the next request comes in time and repeats everything up to the position). It never rises from one position
-        to the next.
+    def positions(self, elements: Sequence[Element], *, is_natural: bool = False) -> list[float]:
+        """P(the next request comes in time and repeats everything up to the position), for each position of these
+        elements. It never rises from one position to the next.
 
         In the client's own order (``is_natural``), context that now stands directly in front of the last exchange will
         have this exchange in front of it in the next request.
@@ -265,21 +267,21 @@ class Forecast:
         moves = self.rendered_last if is_natural else frozenset()
         result: list[float] = []
         reached, hazard, edits, documents, reader = 1.0, 0.0, 0.0, 0.0, max(self.opened, self.body)
-        kept, turns, pieces = 1.0, self.turns, self.pieces
-        for message, element in zip(layout.turns, layout.elements, strict=True):
+        kept, still, turns, pieces = 1.0, 1.0, self.turns, self.pieces
+        for element in elements:
             count = len(element.parts)
-            if message >= 0:
-                reader, chance = self.body, turns.get(message, 0.0)
+            if element.key in TURNS:
+                reader, chance = self.body, turns.get(element.message, 0.0)
                 reached = chance if chance < reached else reached  # min() would be called for each turn
                 if count == 1:
                     result.append(reader * reached * kept)
                     continue
             else:
-                own, item, text = None, element.item, element.parts
+                own, item, text, edit = None, element.item, element.parts, pieces.edits.get(element.key)
                 if element.kind is ElementKind.WHOLE:
                     own, text = self.groups[element.message], text[:-1]  # the last part is an acknowledgement
-                elif item is not None and item.key in pieces.edits:
-                    own, text = (0.0, pieces.hazards[item.key]), text[:-1]
+                elif edit is not None:
+                    own, text = (0.0, edit), text[:-1]
                 elif element.kind in _TEXTS and count > 1 and text[0].index == text[1].index:  # the spans of a text
                     own = self._hazard(element), 0.0
                 if element.message in moves:
@@ -289,17 +291,19 @@ class Forecast:
                     inner = len(text) - 1
                     if inner > 0:
                         each = zip(*(_spread(one, text) for one in own), strict=True)
-                        chances = [pieces.unchanged(hazard + one, documents, edits + two) for one, two in each]
-                        result += [reader * reached * chance for chance in chances[:inner]]
+                        both = [(pieces.unchanged(hazard + a, documents), pieces.unedited(edits + b)) for a, b in each]
+                        result += [reader * reached * (one * two) for one, two in both[:inner]]
                     hazard, edits = hazard + own[0], edits + own[1]
-                    kept = pieces.unchanged(hazard, documents, edits)
+                    still = pieces.unchanged(hazard, documents) if own[0] else still
+                    kept = still * pieces.unedited(edits)
                     result += [reader * reached * kept] * (count - max(inner, 0))
                     continue
                 elif element.kind is ElementKind.DOCUMENT and item is not None and item.kind is not PieceKind.FILE:
                     documents += self._hazard(element)
                 else:
                     hazard += self._hazard(element)
-                kept = pieces.unchanged(hazard, documents, edits)
+                still = pieces.unchanged(hazard, documents)
+                kept = still * pieces.unedited(edits)
             result += [reader * reached * kept] * count
         return result
 
@@ -429,7 +433,9 @@ class PauseForecast:
 
     def worth(self, layout: Layout, cache: Cache, now: float, *, is_natural: bool) -> PauseValue:
         """The value of reading this layout after a pause."""
-        after = replace(self.forecast, body=self.pause, opened=self.pause).positions(layout, is_natural=is_natural)
+        after = replace(self.forecast, body=self.pause, opened=self.pause).positions(
+            layout.elements, is_natural=is_natural
+        )
         # If the prefix is not protected now, the next request can protect it at a low cost, unless another pause comes
         # first.
         chances = [_CAUTION * chance / (1.0 - min(chance, _MOST)) for chance in after]
@@ -451,7 +457,7 @@ class PauseForecast:
         # Then the forecast if every entry were written for the longer life.
         body, opened = (min(1.0, chance + self.pause) for chance in (self.forecast.body, self.forecast.opened))
         hourly = replace(self.forecast, body=body, opened=opened)
-        survival = hourly.positions(layout, is_natural=standing.is_natural)
+        survival = hourly.positions(layout.elements, is_natural=standing.is_natural)
         dear = replace(profile, write=profile.write_long)
         yield from _longer(place(layout, survival, standing.held, dear, slots).positions, hit)
 

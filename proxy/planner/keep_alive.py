@@ -132,7 +132,7 @@ def refresh_plan(analysis: PlanAnalysis, body: bytes, cache: Cache, now: float) 
             runs=prompt.runs[:count],
             endings=prompt.endings[: bisect_right(prompt.endings, count - 1)],
         )
-    chances = replace(analysis.pricing().forecast, body=1.0, opened=1.0).positions(layout)
+    chances = replace(analysis.pricing().forecast, body=1.0, opened=1.0).positions(layout.elements)
     for life_s in (life for life in (profile.life_s, profile.long_life_s) if 0 < life <= _LONGEST_S):
         held, left = (cache.bill(prompt, at).read for at in (now + 1.0, now + life_s + profile.slack_s + 1.0))
         # The tokens between the two lengths of the prefix that the next request is expected to repeat.

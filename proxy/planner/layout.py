@@ -16,11 +16,11 @@ from hashlib import sha256
 from itertools import accumulate, islice
 from operator import mul, neg, sub
 from types import MappingProxyType
-from typing import NamedTuple
 
 import orjson
+from msgspec import Struct, structs
 
-from proxy.kit.value import DIGEST_BYTES, chain, dataclass, digest
+from proxy.kit.value import DIGEST_BYTES, chain, dataclass, digest, in_common
 from proxy.protocol.caches import Life, PromptPositions
 from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.request.element import Element, ElementKind
@@ -29,6 +29,8 @@ from proxy.protocol.wire.json_body import Members, members_of, value
 
 NOTICE = "notice"
 """The key of a system message behind the leading ones, if the upstream moves it to the front."""
+TURNS = frozenset({"turn", NOTICE})
+"""The keys of messages of the conversation as they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,13 @@ class PrefixSettings:
 
 
 class Layout:
-    """Elements in sending order and their positions. ``starts[i]`` is element i's first position. ``turns[i]`` is the
-    index of its message if it is a message of the conversation as it came, or else -1. ``markable[p]`` is 1 if position
-    p may carry a marker, or else 0. ``total`` is the number of tokens.
+    """Elements in sending order and their positions. ``starts[i]`` is element i's first position. ``markable[p]`` is 1
+    if position p may carry a marker, or else 0. ``total`` is the number of tokens.
     """
 
     __slots__ = (
         "_front", "_unmarked", "about_bytes", "digests", "elements", "ends", "markable", "parts", "seed", "starts",
-        "total", "turns",
+        "total",
     )  # fmt: skip
 
     def __init__(self, seed: PrefixSettings, elements: Sequence[Element], base: "Layout | None" = None) -> None:
@@ -64,7 +65,6 @@ class Layout:
         self.seed = seed
         self.elements = tuple(elements)
         self.starts: list[int] = []
-        self.turns: list[int] = []
         self.digests: list[bytes] = []
         self.markable = bytearray()
         self.parts: list[Part] = []
@@ -74,19 +74,14 @@ class Layout:
         shared = 0
         if base is not None and base.seed == seed:
             # The positions of the elements in common are taken over.
-            shared = min(len(self.elements), len(base.elements))
-            if self.elements[:shared] != base.elements[:shared]:
-                pairs = zip(self.elements, base.elements, strict=False)
-                shared = next(i for i, (mine, other) in enumerate(pairs) if mine is not other)
+            shared = in_common(self.elements, base.elements)
             stop = base.starts[shared] if shared < len(base.starts) else len(base.parts)
-            self.starts, self.turns = base.starts[:shared], base.turns[:shared]
-            self.digests, self.markable = base.digests[:shared], base.markable[:stop]
-            self.parts, self.ends = base.parts[:stop], base.ends[:stop]
+            self.starts, self.digests = base.starts[:shared], base.digests[:shared]
+            self.markable, self.parts, self.ends = base.markable[:stop], base.parts[:stop], base.ends[:stop]
             if (plain := base._unmarked) is not None:
                 self._front = shared, plain.hashes[:stop], plain.runs[:stop]
         new = self.elements[shared:]
         self.digests += [e.digest for e in new]
-        self.turns += [e.message if e.key in _TURNS else -1 for e in new]
         can_mark = seed.marks_answers
         self.markable += bytes([p.markable and (can_mark or e.role != "assistant") for e in new for p in e.parts])
         starts = accumulate([len(e.parts) for e in new], initial=len(self.parts))
@@ -177,7 +172,6 @@ class Layout:
 
 
 _RESULT, _CALL = PartKind.RESULT, PartKind.CALL
-_TURNS = frozenset({"turn", NOTICE})
 
 
 def is_message(element: Element) -> bool:
@@ -256,7 +250,7 @@ class Placement:
     reached: int
 
 
-class _Stop(NamedTuple):
+class _Stop(Struct, frozen=True, order=True, gc=False):
     position: int
     tokens: int
     survival: float
@@ -299,14 +293,14 @@ def place(
         return _automatic(layout, survival, profile)
     stops = _stops(layout, survival, drops(survival) if falls is None else falls, live, profile)
     deepest = live[-1] if live else -1
-    chosen = _best(stops, layout, deepest, profile, slots)
+    chosen, fewer = _best(stops, layout, deepest, profile, slots)
     first, markable = _first_markable(layout, profile), layout.markable
     if slots > 0 and deepest >= 0 and not _in_reach(chosen, deepest, profile.lookback):
         # The nearest place for a marker that finds the entry. The client's own markers may have made entries at places
         # where the proxy sets no markers (tool calls).
         reaching = markable.find(1, max(deepest, first), deepest + profile.lookback)
         if reaching >= 0:
-            chosen = (reaching, *_best(stops, layout, deepest, profile, slots - 1))
+            chosen = (reaching, *fewer)
             if all(stop.position != reaching for stop in stops):
                 insort(stops, _Stop(reaching, layout.ends[reaching], survival[reaching], False))
     chosen = tuple(sorted(set(chosen)))
@@ -378,16 +372,17 @@ def _thin(stops: list[_Stop]) -> list[_Stop]:
     return [stops[i] for i in sorted([*always, *ranked[: _MAX_STOPS - len(always)]])]
 
 
-def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int) -> tuple[int, ...]:
-    """The marker positions of the greatest value; empty if no marker pays."""
-    if slots <= 0 or not stops:
-        return ()
+def _best(
+    stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CacheProfile, slots: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The marker positions of the greatest value, and those of one marker fewer; empty if no marker pays."""
     gain, premium = mark_gain(profile), profile.write - 1.0
     held = layout.ends[deepest] if deepest >= 0 else 0
     # rows[k] are the states with k markers used: value, tokens up to the last stop, the positions marked.
     rows: list[list[tuple[float, int, tuple[int, ...]]]] = [[] for _ in range(slots + 1)]
     answer: tuple[float, tuple[int, ...]] = (0.0, ())
-    for position, tokens, survival, is_free in stops:
+    fewer = answer
+    for position, tokens, survival, is_free in map(structs.astuple, stops):
         written = max(0, tokens - held) * premium if not is_free else 0.0
         added: list[tuple[int, float, tuple[int, ...]]] = []
         for used in range(0 if is_free else 1, slots + 1):
@@ -410,7 +405,9 @@ def _best(stops: Sequence[_Stop], layout: Layout, deepest: int, profile: CachePr
             rows[used].append((gained, tokens, chain))
             if gained - written > answer[0] + 1e-9:
                 answer = (gained - written, chain)
-    return answer[1]
+            if used < slots and gained - written > fewer[0] + 1e-9:
+                fewer = (gained - written, chain)
+    return answer[1], fewer[1]
 
 
 def _in_reach(marks: Sequence[int], entry: int, lookback: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from proxy.kit.value import dataclass
+from proxy.kit.value import dataclass, in_common
 from proxy.planner.change_rates import (
     EVERYTHING,
     FIRST_RATE,
@@ -169,11 +169,7 @@ def _are_all_changed(files: Sequence[Known]) -> bool:
 
 
 def _break(before: tuple[bytes, ...], after: tuple[bytes, ...], recognised: RecognisedRequest) -> HistoryDivergence:
-    common = 0
-    for old, new in zip(before, after, strict=False):
-        if old != new:
-            break
-        common += 1
+    common = in_common(before, after)
     # Cleared tool results keep their places.
     lost = [recognised.messages[i].role for i in recognised.own_turns[common : len(before)]]
     distance = len(before) - common if common else EVERYTHING

@@ -293,8 +293,7 @@ def valid_prefix(
             continue
         element = elements.forms.by_digest.get(one)
         is_open = element is None and changed is not None
-        if element is None and changed is not None:
-            element = changed.get(one)
+        element = changed.get(one) if element is None and changed is not None else element
         # Nothing may be put between a turn and its answer. (An aborted exchange was sent once without its answer.)
         is_answered = 0 < next_turn < len(elements.turns) and elements.turns[next_turn].role in ANSWER_ROLES
         if element is None or element.key in used or next_turn < elements.still or is_answered:

@@ -399,7 +399,7 @@ class TierPlanner:
             came = Layout(seed, (*incoming.own_tools, *elements.natural[len(tools) :]))
         own = own_request(incoming, natural, came, caches)
         expected = partial(forecast, session, observation, recognised, pieces, profile)
-        pricing = cache(partial(pricing_of, incoming, session, observation, expected, own, caches, self._policy))
+        pricing = cache(lambda: pricing_of(incoming, session, observation, expected, own, caches, self._policy))
         if natural.total < profile.least_marked and not elements.groups:
             # The provider stores nothing of this request, whatever is chosen.
             choice, judged = Choice(natural, own.marks, Reason.CLIENT_OPTIMAL, own.sent_bill, 0.0), None

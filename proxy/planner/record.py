@@ -17,6 +17,7 @@ message is a piece, as a provider's cache counts it.
 
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import blake2b
@@ -28,7 +29,7 @@ import orjson
 from msgspec import DecodeError, Struct, field, json
 from msgspec.structs import replace
 
-from proxy.kit.value import DIGEST_BYTES, dataclass, digest
+from proxy.kit.value import DIGEST_BYTES, dataclass, digest, in_common
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.shadow import LOST, Deviation
 from proxy.protocol.caches import Life
@@ -212,10 +213,9 @@ class PromptRecord(Struct, frozen=True, array_like=True):
 
 def shared_front(old: PromptRecord, new: PromptRecord) -> int:
     """How many pieces at the beginning are the same in both prompts."""
-    if new.digests.startswith(old.digests):
-        return old.count
-    each = zip(old.each(), new.each(), strict=False)
-    return next((i for i, (one, other) in enumerate(each) if one != other), min(old.count, new.count))
+    one, other = old.digests, new.digests
+    ends = range(DIGEST_BYTES, min(len(one), len(other)) + 1, DIGEST_BYTES)
+    return bisect_left(ends, True, key=lambda end: one[:end] != other[:end])
 
 
 def spread(tokens: int, lengths: Iterable[int]) -> list[int]:
@@ -370,10 +370,7 @@ NOTHING_SENT: Final = SentPrompt()
 def sent_prompt(layout: Layout, messages: Sequence[Message], head: PromptRecord, before: SentPrompt) -> SentPrompt:
     """The record of a layout of these messages. ``head`` holds everything except the pieces, and ``before`` is the
     session's last record."""
-    shared = len(before.digests)
-    if layout.digests[:shared] != before.digests:
-        pairs = enumerate(zip(before.digests, layout.digests, strict=False))
-        shared = next((i for i, (mine, other) in pairs if mine != other), len(layout.digests))
+    shared = in_common(before.digests, layout.digests)
     pieces: list[PromptPiece] = []
     counts = before.counts[:shared]
     count = counts[-1] if counts else 0

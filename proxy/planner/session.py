@@ -6,7 +6,7 @@ they break. A new session begins with them.
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct, field, msgpack
 
@@ -70,7 +70,7 @@ GOES_ON = 0.95
 T = TypeVar("T")
 
 
-class ItemRecord(NamedTuple):
+class ItemRecord(Struct, frozen=True, array_like=True, gc=False):
     """A context piece over time. ``age`` is the number of requests since its last change (or since it was first seen).
     ``rate`` is the share of recent requests that changed it."""
 

@@ -219,7 +219,7 @@ class FrontTable:
         name = _forms_names(scope, transcript, tools)[-1]
         heads_name = _heads_name(scope, transcript, len(transcript.messages))
         if form is not None or name in self._known:
-            own = key_of(transcript, tools, len(transcript.messages))
+            own = form.key if form is not None else key_of(transcript, tools, len(transcript.messages))
             kept = [one for one in self._known.get(name, _NOTHING).forms if one.key != own]
             self._put(name, [*kept, *([form] if form is not None else ())])
         heads = known = self._known.get(heads_name, _NOTHING).heads

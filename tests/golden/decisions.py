@@ -191,7 +191,7 @@ def _decided(plan: Plan) -> Iterator[object]:
         analysis = plan.in_flight.analysis
         pricing = analysis.pricing()
         yield from (analysis.choice.score, pricing.regret_budget, pricing.own_now, analysis.observation)
-        yield pricing.forecast.positions(analysis.choice.layout)
+        yield pricing.forecast.positions(analysis.choice.layout.elements)
         yield analysis.profile
 
 
@@ -242,7 +242,7 @@ def _survival(plan: Plan) -> str:
     if plan.in_flight is None:
         return ""
     analysis = plan.in_flight.analysis
-    chances: Sequence[float] = analysis.pricing().forecast.positions(analysis.choice.layout)
+    chances: Sequence[float] = analysis.pricing().forecast.positions(analysis.choice.layout.elements)
     step = len(chances) // _SURVIVALS + 1
     return " ".join(f"{chance:.3f}" for chance in chances[::step])
 

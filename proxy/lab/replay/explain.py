@@ -154,7 +154,7 @@ class _Description:
             self._marks: Mapping[int, Life] = self._layout.own_marks() if profile.family is Family.MARKER else {}
         else:
             self._layout, self._marks = chosen.layout, chosen.marks
-        self._survival = analysis.pricing().forecast.positions(self._layout)
+        self._survival = analysis.pricing().forecast.positions(self._layout.elements)
 
     def rows(self) -> Iterator[Row]:
         """In sending order."""

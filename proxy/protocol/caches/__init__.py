@@ -361,7 +361,12 @@ class MarkerCache(Cache):
         found = set[int]()
         for scope in set(self._scopes(prompt)):
             begin = first
-            for last in range(len(hashes)) if before is None else before:
+            if before is None:
+                every = map(get, zip(repeat(scope), hashes[first:]))
+                found.update(
+                    [at for at, e in enumerate(every, first) if e is not None and e.available <= now < e.expiry]
+                )
+            for last in before or ():
                 for position in range(last, begin - 1, -1):
                     entry = get((scope, hashes[position]))
                     if entry is not None and entry.available <= now < entry.expiry:

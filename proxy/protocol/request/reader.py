@@ -12,6 +12,7 @@ fork knows everything that the reader knows, and does not change the reader. Bac
 hands the results of the fork to the reader.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from operator import attrgetter, is_
 
@@ -229,21 +230,14 @@ def _rest(body: bytes, start: int, behind: int) -> _Found | None:
 def _in_common(body: bytes, at: int, trunk: _Trunk) -> tuple[Sequence[int], int]:
     """Where each message begins that a body has in common with a conversation, from ``at`` on, and where the next
     element or the array's end begins."""
-    if body.startswith(memoryview(trunk.body)[: trunk.end]):
+    known, first = memoryview(trunk.body), trunk.starts[0]
+    if body.startswith(known[: trunk.end]):
         end = _next_element(body, trunk.end)
         return (trunk.starts, end) if end >= 0 else ((), at)
-    starts: list[int] = []
-    for message in trunk.transcript.messages:
-        if not body.startswith(message.raw, at):
-            break
-        end = _next_element(body, at + len(message.raw))
-        if end < 0:
-            break
-        starts.append(at)
-        at = end
-        if body[end : end + 1] == b"]":
-            break
-    return starts, at
+    # The first messages of the conversation that begin in the body, too. The last of them may go on in another way.
+    begun = bisect_left(trunk.starts, True, key=lambda start: not body.startswith(known[first : start + 1], at))
+    starts = [start - first + at for start in trunk.starts[:begun]]
+    return starts[:-1], starts[-1]
 
 
 def _next_element(body: bytes, end: int) -> int:

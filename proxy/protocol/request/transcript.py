@@ -476,8 +476,9 @@ def _with_distinct_keys(groups: list[ContextMessage]) -> tuple[ContextMessage, .
         items = []
         for item in group.items:
             plain = f"{group.name}/{item.key}"
-            numbering = numbers.setdefault(plain, count(1))
-            key = next(k for n in numbering if (k := f"{plain}#{n}" if n > 1 else plain) not in seen)
+            key = plain
+            if plain in seen:
+                key = next(k for n in numbers.setdefault(plain, count(2)) if (k := f"{plain}#{n}") not in seen)
             seen.add(key)
             items.append(ContextPiece(key, item.kind, item.claim, item.text, item.digest))
         result.append(ContextMessage(group.name, group.message, group.ack, group.opening, group.claim, tuple(items)))

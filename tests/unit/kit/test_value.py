@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from proxy.kit.value import dataclass
+from proxy.kit.value import dataclass, in_common
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +56,10 @@ def test_no_field_is_checked_at_run_time() -> None:
     point = Point(1)
     point.x = 3  # type: ignore[misc]
     assert point.x == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"), [("", "", 0), ("ab", "", 0), ("ab", "abc", 2), ("abc", "abd", 2), ("xb", "ab", 0)]
+)
+def test_what_two_lists_have_in_common_ends_where_they_first_differ(one: str, other: str, expected: int) -> None:
+    assert in_common(one, other) == in_common(other, one) == expected

@@ -184,9 +184,9 @@ def test_no_markers_score_less_than_the_bound(
     survival = [chance * pricing.forecast.body for chance in accumulate((chance for _, chance, _ in rows), min)]
     candidate = replace(pricing.read(layout), survival=survival)
     behind = candidate.held[-1] + 1 if candidate.held else 0
-    least = pricing.least_score(layout, survival, behind)
+    least = pricing.least_score(layout.ends, survival, behind)
     assert least <= pricing.best_marks(candidate, Reason.ORDERED).score
-    assert all(pricing.least_score(layout, survival, more) <= least for more in range(behind, len(rows) + 1))
+    assert all(pricing.least_score(layout.ends, survival, more) <= least for more in range(behind, len(rows) + 1))
 
 
 def test_what_is_left_out_would_not_have_won(monkeypatch: pytest.MonkeyPatch) -> None:

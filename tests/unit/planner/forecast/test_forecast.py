@@ -6,7 +6,6 @@ import pytest
 
 from proxy.planner.change_rates import FileWords
 from proxy.planner.forecast import Forecast, forecast, piece_forecast, read_words
-from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.observation import commit_preamble, commit_reading, followed, read_request
 from proxy.planner.orders import moved_elements, request_elements
 from proxy.planner.session import Session, SessionTable
@@ -79,12 +78,8 @@ def weight_of(expected: Forecast, item: ContextPiece, tokens: int = 100) -> floa
     return expected.weight({item.key: tokens}, expected.size_powers[0], item)
 
 
-def layout_of(recognised: RecognisedRequest) -> Layout:
-    return Layout(PrefixSettings(b"", b""), request_elements(recognised, (), COUNTER).natural)
-
-
 def chances(expected: Forecast, *messages: Body) -> list[float]:
-    return expected.positions(layout_of(view_of(*messages)))
+    return expected.positions(request_elements(view_of(*messages), (), COUNTER).natural)
 
 
 def test_a_client_that_rewrites_its_newest_message_is_expected_to_do_it_again() -> None:
@@ -161,7 +156,7 @@ def test_without_its_clock_the_same_prompt_is_expected_to_last() -> None:
     recognised = view_of(*messages)
     expected = Past().expect(*messages)
     moved = moved_elements(recognised, request_elements(recognised, (), COUNTER), COUNTER)
-    relaid = Layout(PrefixSettings(b"", b""), (*moved.preamble, *moved.turns, *moved.tail))
+    relaid = (*moved.preamble, *moved.turns, *moved.tail)
     assert expected.positions(relaid)[0] > 5 * chances(expected, *messages)[0]
     # Behind the tag hardly anything is read again.
     assert expected.positions(relaid)[-1] < 0.1 * expected.positions(relaid)[0]
@@ -173,7 +168,7 @@ def test_the_head_of_a_file_outlives_its_end() -> None:
     expected, recognised = Past().expect(*messages), view_of(*messages)
     cut = request_elements(recognised, (), COUNTER, has_spans=True)
     own = cut.forms.parts["aider:files/file:src/a.py"]
-    known = expected.positions(Layout(PrefixSettings(b"", b""), (*cut.preamble, own, *cut.tail)))
+    known = expected.positions((*cut.preamble, own, *cut.tail))
     inner = known[1 : 1 + len(own.parts)]
     assert all(a > b for a, b in pairwise(inner[:-1]))
     assert inner[-1] == pytest.approx(inner[-2])
