@@ -165,11 +165,12 @@ def chat_body(raw: Raw | bytes, at: str) -> bytes:
     body = bytes(raw)
     try:
         parse_body(body).chat()
+        body.decode()
         if same_shape(body) is not None:
             value(body)  # the bills of several policies are compared on texts that every reader takes
     except InvalidRequest as error:
         raise TraceError(f"{at}: 'request' is no chat request: {error.message}") from error
-    except Unreadable as error:
+    except (Unreadable, UnicodeDecodeError) as error:
         raise TraceError(f"{at}: 'request' {_ODD}") from error
     return body
 

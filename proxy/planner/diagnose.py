@@ -19,7 +19,18 @@ from msgspec import Struct
 
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.value import dataclass, digest, replace
-from proxy.planner.record import SYSTEM, TOOL, TURN, Break, BreakKind, PromptPiece, PromptRecord, shared_front, spread
+from proxy.planner.record import (
+    IMAGES,
+    SYSTEM,
+    TOOL,
+    TURN,
+    Break,
+    BreakKind,
+    PromptPiece,
+    PromptRecord,
+    shared_front,
+    spread,
+)
 from proxy.planner.shadow import LOST, Deviation, Observation, lost_kind, tolerance
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price, input_cost
@@ -126,7 +137,9 @@ def difference(old: PromptRecord, new: PromptRecord, first: int) -> Difference |
     """The difference of two prompts behind the ``first`` pieces that they share. None if the later one does not
     continue the earlier one, or has nothing in common with it behind that place."""
     before, after = old.pieces(first), new.pieces(first)
-    is_opened = bool(before and after and before[0].lines and after[0].lines and before[0].key == after[0].key)
+    one, other = (some[0].lines if some else () for some in (before, after))
+    # If the lines are the same, what differs is beside the text.
+    is_opened = bool(one and other) and one != other and before[0].key == after[0].key
     if is_opened:
         before, after = [*_by_line(before[0]), *before[1:]], [*_by_line(after[0]), *after[1:]]
     pairs = _pairs(before, after)
@@ -208,6 +221,8 @@ PARAMETER = "parameter"
 MODEL = "model"
 ROUTE = "route"
 """The kinds of culprits that are no pieces of the prompt."""
+MARKERS = "cache_control"
+"""The culprit if markers are missing; its kind is ``PARAMETER``."""
 
 CONTENT: frozenset[str] = frozenset({PieceKind.FILE, PieceKind.SYMBOL, PieceKind.DOCUMENT})
 """Kinds of pieces that a client shows because they are new: changing them is no waste."""
@@ -217,13 +232,15 @@ _NO_WASTE = frozenset({BreakKind.COMPACTED, BreakKind.MODEL_SWITCHED, BreakKind.
 class Comparison(Struct, frozen=True):
     """A request and the earlier one of its session that it continues (``old``). ``found`` is the difference between
     them (None: the request repeats all of the earlier one). ``cuts`` are
-    parts of pieces that may be named as the culprit. They change neither whether a break is found nor its cost."""
+    parts of pieces that may be named as the culprit. They change neither whether a break is found nor its cost.
+    ``marks_own``: the markers are the client's, and so are missing ones."""
 
     before: Sequence[PromptRecord]
     now: PromptRecord
     old: PromptRecord
     found: Difference | None
     cuts: Cuts = {}
+    marks_own: bool = True
 
     def diagnosed(
         self, usage: Usage | None, profile: CacheProfile, price: Price | None = None, deviation: str = ""
@@ -237,6 +254,8 @@ class Comparison(Struct, frozen=True):
         culprit = None if is_same_call else _outside(self, profile)
         if culprit is None and self.found is not None:
             culprit = _culprit(self, self.found)
+        if culprit is None and self.marks_own:
+            culprit = accounts.unmarked()
         if culprit is None:
             kind = accounts.unexplained(deviation)
             culprit = None if kind is None else Break(kind, before=now.total)
@@ -245,7 +264,9 @@ class Comparison(Struct, frozen=True):
         return None if culprit is None else accounts.priced(culprit, price)
 
 
-def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | None = None) -> Comparison | None:
+def compared(
+    before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | None = None, *, marks_own: bool = True
+) -> Comparison | None:
     """The comparison of a request with the earlier ones of its session, the newest last; None if it continues none of
     them."""
     if not before or not now.digests:
@@ -254,9 +275,9 @@ def compared(before: Sequence[PromptRecord], now: PromptRecord, cuts: Cuts | Non
     if not now.digests.startswith(old.digests) or any(record.total > old.total for record in before[:-1]):
         old = most_like(before, now)
     if now.digests.startswith(old.digests):
-        return Comparison(before, now, old, None, cuts or {})
+        return Comparison(before, now, old, None, cuts or {}, marks_own)
     found = difference(old, now, shared_front(old, now))
-    return Comparison(before, now, old, found, cuts or {}) if found is not None else None
+    return Comparison(before, now, old, found, cuts or {}, marks_own) if found is not None else None
 
 
 def diagnose(
@@ -281,14 +302,13 @@ def _outside(comparison: Comparison, profile: CacheProfile) -> Break | None:
     if old.model != now.model:
         return Break(BreakKind.MODEL_SWITCHED, now.model or MODEL, MODEL, behind=now.total)
     common, breaking = found.common if found is not None else now.total, profile.breaking
-    places = ((), breaking.before_tools), ((TOOL,), breaking.before_system), ((TOOL, SYSTEM), breaking.before_messages)
-    for fronts, names in places:
+    settings = (*breaking.before_messages, *((IMAGES,) if breaking.images else ()))
+    for fronts, names in ((), breaking.before_tools), ((TOOL,), breaking.before_system), ((TOOL, SYSTEM), settings):
         before = now.end(next((i for i, (kind, _) in enumerate(now.named()) if kind not in fronts), now.count))
         changed = next((name for name in names if old.parameters.get(name) != now.parameters.get(name)), None)
         if changed is not None and before <= common:
-            return Break(
-                BreakKind.PARAMETERS, changed, PARAMETER, before=before, behind=now.total - before, is_waste=True
-            )
+            behind, is_waste = now.total - before, changed != IMAGES
+            return Break(BreakKind.PARAMETERS, changed, PARAMETER, before=before, behind=behind, is_waste=is_waste)
     if found is None and old.route != now.route:
         return Break(BreakKind.ROUTE_SWITCHED, now.route or ROUTE, ROUTE, behind=now.total, is_waste=True)
     return None
@@ -353,10 +373,31 @@ class _Accounts:
 
     def __init__(self, comparison: Comparison, usage: Usage | None, profile: CacheProfile) -> None:
         self._compared, self._now, self._old = comparison, comparison.now, comparison.old
-        self._profile = profile
+        self._profile, self._is_marked = profile, profile.family is Family.MARKER and not profile.implicit_marks
         self._usage = None if usage is None or usage.estimated or usage.prompt <= 0 else usage
         total = self._now.total
         self._ratio = self._usage.prompt / total if self._usage is not None and total else 1.0
+        # What was stored is best compared by the scale of the request that has stored it.
+        self._old_ratio = (self._old.scale or self._ratio) if self._usage is not None else 1.0
+
+    def unmarked(self) -> Break | None:
+        """The break if the markers of this request end in front of what the earlier one has stored."""
+        now, old, usage = self._now, self._old, self._usage
+        is_shorter = self._is_marked and max(now.stops, default=0) < max(old.stops, default=0)
+        # If more was written than the markers explain, there is one that we do not know.
+        if (
+            not is_shorter
+            or not self.is_alive(old)
+            or self._covers(usage.read + usage.write if usage is not None else 0, self._held(old))
+        ):
+            return None
+        return Break(BreakKind.PARAMETERS, MARKERS, PARAMETER, before=now.total, is_waste=True)
+
+    def _covers(self, told: int, expected: int) -> bool:
+        """Whether as many tokens are told as are expected by our count."""
+        usage, profile = self._usage, self._profile
+        slack = tolerance(usage, profile) if usage is not None else 0
+        return told >= expected * self._old_ratio * profile.hit_chance - slack
 
     def unexplained(self, deviation: str) -> BreakKind | Deviation | None:
         """The provider's deviation if no piece differs; None if all that was possible was read."""
@@ -367,8 +408,8 @@ class _Accounts:
         if self._usage is None:
             return Deviation.EXPIRED if not self.is_alive(self._old) and expected else None
         if not expected and not self._usage.read and profile.family is not Family.NONE:
-            return BreakKind.BELOW_MINIMUM if now.total < profile.min_tokens else None
-        if self._usage.read >= expected * self._ratio * profile.hit_chance - tolerance(self._usage, profile):
+            return BreakKind.BELOW_MINIMUM if self._usage.prompt < profile.min_tokens else None
+        if self._covers(self._usage.read, expected):
             return None
         hit = bisect_left(now.ends, expected)
         distances = [bisect_left(now.ends, stop) - hit for stop in now.stops if stop >= expected]
@@ -384,11 +425,11 @@ class _Accounts:
     def priced(self, culprit: Break, price: Price | None) -> Break:
         """The break with its loss: the bill, less the bill as it would be if the readable tokens had been read and no
         piece had grown."""
-        actual, found, readable, grown = self._actual(), self._compared.found, self._held(self._old), 0
+        actual, found, readable, grown = self._actual(culprit), self._compared.found, self._held(self._old), 0
         if found is not None:
             readable, grown = min(readable, found.end) - found.gone, found.grown
         total = max(actual.read, actual.total - round(grown * self._ratio))
-        read = max(actual.read, min(total, self._steps(readable * self._ratio)))
+        read = max(actual.read, min(total, self._steps(readable * self._old_ratio)))
         plain = min(actual.plain, total - read)
         short = min(actual.write_5m, total - read - plain)
         frozen = Bill(read, short, min(actual.write_1h, total - read - plain - short), plain)
@@ -408,18 +449,20 @@ class _Accounts:
         profile = self._profile
         stored = record.stored
         if stored < 0:
-            is_marked = profile.family is Family.MARKER and not profile.implicit_marks
-            stored = max(record.stops, default=0) if is_marked else record.total
-        return stored if profile.family is not Family.NONE and stored >= profile.min_tokens else 0
+            stored = max(record.stops, default=0) if self._is_marked else record.total
+        is_stored = profile.family is not Family.NONE and stored * (record.scale or self._ratio) >= profile.min_tokens
+        return stored if is_stored else 0
 
     def _floor(self, tokens: int) -> int:
         """How many of the first ``tokens`` tokens can be read: up to the end of an entry that a marker of this request,
         or the provider's own boundary, finds."""
         if self._profile.family is not Family.MARKER:
-            return tokens if tokens >= self._profile.min_tokens else 0
+            return tokens if tokens * self._ratio >= self._profile.min_tokens else 0
         alive, ends = filter(self.is_alive, self._compared.before), self._now.ends
-        marks = [bisect_left(ends, mark) for mark in self._now.stops or ends[-1:]]
-        for end in sorted({end for record in alive for end in record.stops if end <= tokens}, reverse=True):
+        own = self._now.stops if self._is_marked else self._now.stops or ends[-1:]
+        marks = [bisect_left(ends, mark) for mark in own]
+        least = self._profile.min_tokens / self._ratio
+        for end in sorted({end for record in alive for end in record.stops if least <= end <= tokens}, reverse=True):
             place = bisect_left(ends, end)
             if any(0 <= mark - place < self._profile.lookback for mark in marks):
                 return end
@@ -430,8 +473,8 @@ class _Accounts:
         step = self._profile.step if self._profile.family is Family.GRID else 1
         return round(tokens) // step * step
 
-    def _actual(self) -> Bill:
-        """The bill as reported; without a report, the bill by the rules of the cache."""
+    def _actual(self, culprit: Break) -> Bill:
+        """The bill as reported; without a report, the bill by the rules of the cache, with this break."""
         usage, now = self._usage, self._now
         if usage is not None:
             return Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
@@ -441,10 +484,14 @@ class _Accounts:
                 shared = record.end(shared_front(record, now))
                 if record is self._old and self._compared.found is not None:
                     shared = self._compared.found.common
+                name = culprit.culprit
+                if culprit.culprit_kind == PARAMETER and record.parameters.get(name) != now.parameters.get(name):
+                    shared = min(shared, culprit.before)
                 read = max(read, self._steps(self._floor(min(shared, self._held(record)))))
         end = max(now.stops, default=0) if self._profile.family is Family.MARKER else 0
         write = max(0, end - read) if end >= self._profile.min_tokens else 0
-        return Bill(read, write, 0, now.total - read - write)
+        long = write if now.is_long else 0
+        return Bill(read, write - long, long, now.total - read - write)
 
 
 _MOST_RECORDS = 3

@@ -23,7 +23,16 @@ from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnose import Comparison, compared
 from proxy.planner.layout import given_members, slots_of
 from proxy.planner.observation import commit_preamble, commit_reading, followed
-from proxy.planner.record import NOTHING_SENT, Break, BreakKind, PromptRecord, SentPrompt, sent_prompt
+from proxy.planner.record import (
+    IMAGE_SHOWN,
+    IMAGES,
+    NOTHING_SENT,
+    Break,
+    BreakKind,
+    PromptRecord,
+    SentPrompt,
+    sent_prompt,
+)
 from proxy.planner.render import elsewhere, patches, render_messages, render_tools, written_front
 from proxy.planner.session import MAX_PROMPTS, SessionTable, remember
 from proxy.planner.session_record import Inventory, ListedItem, ListedSection
@@ -273,6 +282,8 @@ class Diagnosing:
             breaking = analysis.profile.breaking
             names = (*breaking.before_tools, *breaking.before_system, *breaking.before_messages)
             parameters = {name: digest(raw) for name, raw in given_members(incoming.parsed.members, names).items()}
+            if incoming.transcript.media_at >= 0:
+                parameters[IMAGES] = IMAGE_SHOWN
         head = PromptRecord(
             at=incoming.now,
             model=route.model,
@@ -283,7 +294,8 @@ class Diagnosing:
         )
         in_flight.shows_own = is_own
         in_flight.sent = sent_prompt(layout, analysis.recognised.messages, head, last)
-        in_flight.comparison = compared(before, in_flight.sent.record)
+        marks_own = incoming.mode < Mode.MARK
+        in_flight.comparison = compared(before, in_flight.sent.record, marks_own=marks_own)
 
     def complete(self, in_flight: InFlight, usage: Usage | None, deviation: str, price: Price | None) -> Break | None:
         """The exchange counts, and the session remembers its record. Returns why the request was not read from the

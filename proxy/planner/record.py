@@ -19,6 +19,7 @@ import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from hashlib import blake2b
 from itertools import accumulate, chain, pairwise
@@ -26,7 +27,7 @@ from typing import Final
 from zlib import crc32
 
 import orjson
-from msgspec import DecodeError, Struct, field, json
+from msgspec import DecodeError, Raw, Struct, field, json
 from msgspec.structs import replace
 
 from proxy.kit.value import DIGEST_BYTES, dataclass, digest, in_common
@@ -37,10 +38,10 @@ from proxy.protocol.providers import DEFAULTS, CacheProfile, Family
 from proxy.protocol.recognition import MessageKind, PieceKind
 from proxy.protocol.request.element import Element, ElementKind
 from proxy.protocol.request.message import MARK_KEYS, SYSTEM_ROLES, Message
-from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode
+from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode, read_as_text
 from proxy.protocol.request.transcript import texts_of
 from proxy.protocol.response.usage import Usage
-from proxy.protocol.wire.json_body import TooMany, Unreadable
+from proxy.protocol.wire.json_body import TooMany, Unreadable, members_of
 
 TOOL: Final = "tool"
 SYSTEM: Final = "system"
@@ -86,7 +87,8 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     is in seconds. ``parameters`` are digests of the request's other members, by their names. ``lines`` are the lines of
     system texts, by the index of the piece. ``stops`` are the ends, in tokens and ascending, up to which a provider
     that keeps prompts only at markers keeps this one; ``is_long``: for its longer life. ``stored`` is the number of
-    tokens of the prompt that the provider holds (-1: unknown; then the cache's rules give it).
+    tokens of the prompt that the provider holds (-1: unknown; then the cache's rules give it). ``scale`` is how many
+    tokens the provider counts for one of these (0: unknown).
     """
 
     at: float = 0.0
@@ -100,6 +102,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     stops: Sequence[int] = ()
     is_long: bool = False
     stored: int = -1
+    scale: float = 0.0
 
     @property
     def count(self) -> int:
@@ -205,10 +208,12 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         return replace(self, stops=()).holding([*heads, *turns])
 
     def answered(self, usage: Usage | None, profile: CacheProfile) -> "PromptRecord":
-        """The record with the number of tokens that the provider holds, if its report says that."""
-        if usage is None or usage.estimated or not usage.prompt or profile.family is not Family.MARKER:
+        """The record with what the provider's report says of it."""
+        if usage is None or usage.estimated or usage.prompt <= 0 or not self.total:
             return self
-        return replace(self, stored=round((usage.read + usage.write) * self.total / usage.prompt))
+        scale = usage.prompt / self.total
+        stored = round((usage.read + usage.write) / scale) if profile.family is Family.MARKER else self.stored
+        return replace(self, stored=stored, scale=scale)
 
 
 def shared_front(old: PromptRecord, new: PromptRecord) -> int:
@@ -428,6 +433,11 @@ _BESIDE: Final = frozenset({"content", "role", *MARK_KEYS})
 _TEXTS: Final = ("text", "input_text", "output_text")
 
 
+# The name of a parameter that no request has: some providers count it as a setting whether any image is shown.
+IMAGES: Final = "images"
+IMAGE_SHOWN: Final = digest(b"image")
+_IMAGE_PARTS: Final = ("image", "image_url", "input_image")
+
 Told = tuple[PromptPiece, str]
 """A piece and its text; the text is empty if the piece is no text."""
 
@@ -466,6 +476,8 @@ def wire_record(
         for name, value in body.items()
         if name not in _CONTENT and name not in _PARENTS and value is not None and value != DEFAULTS.get(name)
     }
+    if any(_shows_image(message) for message in _messages(body)):
+        parameters[IMAGES] = IMAGE_SHOWN
     return PromptRecord(at, str(body.get("model") or ""), route, parameters=parameters).holding(found)
 
 
@@ -484,9 +496,8 @@ def _tools(tools: object, count: Encode) -> Iterator[Told]:
 
 
 def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
-    messages = body.get("messages") if "messages" in body else body.get("input")
     is_lead = True
-    for place, message in enumerate(messages if isinstance(messages, list) else _parts(messages)):
+    for place, message in enumerate(_messages(body)):
         if not isinstance(message, Mapping) or "role" not in message:
             is_lead = False
             yield _piece(message, _role(message, "user"), TURN, place, count)
@@ -503,6 +514,17 @@ def _turns(body: Mapping[str, object], count: Encode) -> Iterator[Told]:
             mine = mark if number == len(parts) else None
             yield replace(piece, tokens=piece.tokens + extra, mark=piece.mark or mine), text
             extra = 0
+
+
+def _messages(body: Mapping[str, object]) -> Sequence[object]:
+    return _parts(body.get("messages") if "messages" in body else body.get("input"))
+
+
+def _shows_image(part: object) -> bool:
+    """Whether a message, or a part of it, is or holds an image."""
+    if not isinstance(part, Mapping):
+        return False
+    return part.get("type") in _IMAGE_PARTS or any(map(_shows_image, _parts(part.get("content"))))
 
 
 def _parts(content: object) -> Sequence[object]:
@@ -532,7 +554,14 @@ def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: s
         found = part.get("text")
         text = found if part.get("type") in _TEXTS and isinstance(found, str) else None
     content = _bytes(bare)
-    tokens = count(content.decode("utf-8", "replace") if text is None else text)
+    shown, media = text, 0
+    if text is None:
+        read = content
+        with suppress(Unreadable):
+            if kind != TOOL and isinstance(part, Mapping):
+                read, media = read_as_text(Raw(content), members_of(content))
+        shown = read.decode("utf-8", "replace")
+    tokens = IMAGE_TOKENS * media + (count(shown) if shown or not media else 0)
     lines = lines_of(text) if text is not None and kind == SYSTEM else ()
     return PromptPiece(key, kind, digest(role.encode(), content), tokens, place, lines, mark), text or ""
 

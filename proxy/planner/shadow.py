@@ -44,7 +44,7 @@ class Deviation(StrEnum):
     PARTITIONED = "partitioned"
     """An entry that was used a moment ago was not found, so another machine, store or provider has answered."""
     OUT_OF_REACH = "out-of-reach"
-    """An entry was not found, and its distance from the marker is within the look-back only if runs count once."""
+    """An entry was not found, and the look-back reaches it from the marker only if runs count once, or not at all."""
     COUNTED_DIFFERENTLY = "counted-differently"
     """The prompt had another number of tokens than was expected."""
     MARKERS_IGNORED = "markers-ignored"
@@ -353,11 +353,11 @@ def _is_nearer(told: int, here: int, there: int, seen: Observation, profile: Cac
 def lost_kind(seen: Observation, profile: CacheProfile) -> Deviation:
     """The reason why an expected read did not come, judged by the entry's age and place."""
     age_s, life_s = seen.age_s, seen.life_s
-    if profile.family is Family.MARKER and profile.collapses_runs and seen.distance >= profile.lookback > 1:
+    if profile.family is Family.MARKER and seen.distance >= profile.lookback > 1:
         return Deviation.OUT_OF_REACH
     if age_s is None:
         return Deviation.EVICTED
-    if life_s >= profile.long_life_s > profile.life_s and age_s > profile.life_s:
+    if life_s >= profile.long_life_s > profile.life_s and profile.life_s < age_s <= life_s:
         return Deviation.LIFE_DOWNGRADED
     if age_s >= _LATE_SHARE * life_s:
         return Deviation.EXPIRED

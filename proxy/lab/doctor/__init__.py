@@ -28,6 +28,7 @@ from msgspec import structs
 
 from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.modes import Mode
+from proxy.kit.secrets import without_keys
 from proxy.kit.value import dataclass, digest, field, replace
 from proxy.lab import Step, TraceError, chat_body
 from proxy.lab.doctor.records import CutSizes, LineSigns, LoggedCall, MissingPart
@@ -188,9 +189,8 @@ class DiagnosedClient:
 
     def lose(self, broken: Break, sign: str = "", cause: str = UNTOLD) -> None:
         """Count a break. ``cause`` is the provider's name for its cause."""
-        culprit = Culprit(
-            str(broken.kind), broken.culprit, broken.culprit_kind, broken.line, sign, is_waste=broken.is_waste
-        )
+        piece = without_keys(broken.culprit, keeps_runs=True)
+        culprit = Culprit(str(broken.kind), piece, broken.culprit_kind, broken.line, sign, is_waste=broken.is_waste)
         if culprit not in self.losses and len(self.losses) >= _CULPRITS:
             culprit = replace(culprit, piece="", line=0, sign="")
         loss = self.losses.setdefault(culprit, Loss())
@@ -205,13 +205,13 @@ class DiagnosedClient:
 UNTOLD_CULPRIT = "prompt"
 """The culprit of a break that the log does not explain; its kind is ``BreakKind.CHANGED``."""
 
-# Limits of the memory. A session keeps more records than it has sub-agents that take turns. All sessions together keep
-# what fits into 100 MB, at 28 bytes a piece plus the sizes of lines.
+# Limits of the memory. A session keeps more records than it has sub-agents that take turns, and fewer where they are
+# large: a system text may have many lines.
 _RECORDS = 64
-_PIECES = 2_000_000
+_SESSION_BYTES = 1 << 20
+_SESSIONS_BYTES = 100 << 20
 _CUT_TEXTS = 64
-# A part takes as much memory as this number of pieces.
-_CUT_PIECES = 8
+_CUT_BYTES = 200
 # A conversation that loses this share at once was cut, summarised, or begun anew.
 _SHRUNK = 0.6
 
@@ -228,9 +228,11 @@ class _Session:
 def diagnose_all(calls: Iterable[LoggedCall], clients: Mapping[str, DiagnosedClient], rules: CacheRules) -> None:
     """Add the findings about the calls to their clients. The calls come in the order of time."""
     sessions: Bounded[tuple[str, str], _Session] = Bounded(
-        _PIECES,
+        _SESSIONS_BYTES,
         lambda session: (
-            1 + sum(record.count for record in session.records) + _CUT_PIECES * sum(map(len, session.cuts.values()))
+            1_000
+            + sum(record.about_bytes for record in session.records)
+            + _CUT_BYTES * sum(map(len, session.cuts.values()))
         ),
     )
     for call in calls:
@@ -272,7 +274,8 @@ def _break(session: _Session, call: LoggedCall, held: ModelRules) -> Break | Non
         is_over = broken.kind == Deviation.EXPIRED
         broken = broken if is_over else replace(broken, kind=BreakKind.CHANGED, culprit=UNTOLD_CULPRIT, is_waste=True)
     session.records.append(record if call.record is None else record.answered(usage, profile))
-    del session.records[: -1 if call.record is None else -_RECORDS]
+    most = min(_RECORDS, 1 + _SESSION_BYTES // record.about_bytes)
+    del session.records[: -1 if call.record is None else -most]
     return broken
 
 
@@ -353,13 +356,16 @@ class CallIntake:
 
     def take(self, call: LoggedCall) -> None:
         """Keep a call. Raises OSError if the disk is full."""
-        name = call.client[:_MOST_NAME_CHARS]
+        # Some programs name the sender by its key, and a key may stand in any other field by mistake.
+        name, session, model, provider = (
+            without_keys(text, keeps_runs=True)[:_MOST_NAME_CHARS]
+            for text in (call.client, call.session, call.model, call.provider)
+        )
         if name not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             name = OTHERS
         client = self.clients.setdefault(name, DiagnosedClient())
         client.chats += call.is_chat
         client.gaps.update(call.gaps)
-        session, model, provider = (text[:_MOST_NAME_CHARS] for text in (call.session, call.model, call.provider))
         taken = structs.replace(call, client=name, session=session, model=model, provider=provider, body=None)
         self._entries.add(taken if call.body is None else self._digested(client, call.body, taken))
 

@@ -20,7 +20,6 @@ import msgspec
 from msgspec import Raw, structs
 
 from proxy.kit.lru import LastUsed
-from proxy.kit.secrets import without_keys
 from proxy.kit.value import dataclass
 from proxy.lab import UNREADABLE, opened
 from proxy.lab.doctor.records import (
@@ -310,8 +309,7 @@ def _call(line: int, members: Members, shape: Shape) -> LoggedCall:
     return LoggedCall(
         line=line,
         at=at,
-        # Some programs name the sender by its key.
-        client=without_keys(first_text(members, shape.client), keeps_runs=True) or _agent(members) or shape.name,
+        client=first_text(members, shape.client) or _agent(members) or shape.name,
         session=first_text(members, shape.session),
         model=model,
         is_chat=body is None or is_chat(request, _path(members, shape)),

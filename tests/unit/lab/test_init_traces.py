@@ -42,6 +42,7 @@ def test_requests_come_in_the_order_of_time_and_blank_lines_are_nothing(tmp_path
         (b"nonsense", "not a JSON object"),
         (b"[1]", "not a JSON object"),
         (GOOD.replace(b"hello", b"\\ud800"), "'request' holds text that is not valid Unicode"),
+        (GOOD.replace(b"hello", b"\xe9"), "'request' holds text that is not valid Unicode"),
         (b'{"session": "s", "request": {}}', "'t' must be seconds"),
         (GOOD.replace(b'"t": 1', b'"t": "now"'), "'t' must be seconds"),
         (GOOD.replace(b'"t": 1', b'"t": true'), "'t' must be seconds"),

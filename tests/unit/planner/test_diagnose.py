@@ -271,9 +271,8 @@ def test_an_entry_is_lost_where_no_marker_is_near_enough_to_find_it(distance: in
     assert found.lost == lost
 
 
-@pytest.mark.parametrize(("turns", "lost"), [(ANTHROPIC.lookback - 1, 0), (ANTHROPIC.lookback, 400)])
-def test_a_request_without_markers_finds_entries_from_its_end(turns: int, lost: int) -> None:
-    talk = [piece(f"q{number}") for number in range(turns)]
-    old = record(*TOOLS, SYSTEM, *talk, stops=(400,))
-    now = record(*TOOLS, SYSTEM, piece("q0", version=1), *talk[1:], at=5.0)
-    assert diagnose([old], now, None, replace(ANTHROPIC, min_tokens=1)).lost == lost
+@pytest.mark.parametrize(("implicit", "lost"), [(0, 400), (1, 0)])
+def test_without_markers_an_entry_is_found_only_where_the_provider_sets_one(implicit: int, lost: int) -> None:
+    old = record(*TOOLS, SYSTEM, *TALK, stops=(400,), stored=400)
+    now = record(*TOOLS, SYSTEM, piece("q1", version=1), *TALK[1:], at=5.0)
+    assert diagnose([old], now, None, replace(ANTHROPIC, min_tokens=1, implicit_marks=implicit)).lost == lost

@@ -99,3 +99,15 @@ def test_a_request_with_two_culprits_is_the_loss_of_the_first(profile: CacheProf
     cost, breaks = billed(both, profile)
     assert {(one.culprit_kind, one.line) for one in breaks} == {("system", 3)}
     assert sum(one.usd for one in breaks) == pytest.approx(cost - billed(none, profile)[0], rel=0.01)
+
+
+@pytest.mark.parametrize(("ttl", "write"), [("5m", MARKED.write), ("1h", MARKED.write_long)])
+def test_without_a_report_a_changed_setting_costs_what_is_written_anew(ttl: str, write: float) -> None:
+    bodies = session(3, MARKED)
+    for body in bodies:
+        body["messages"][-1]["content"][-1]["cache_control"]["ttl"] = ttl
+    bodies[2]["tool_choice"] = "none"
+    *before, now = (wire_record(body, tokens, at=20.0 * number) for number, body in enumerate(bodies))
+    found = diagnose(before, now, None, MARKED, Price.relative(MARKED.read, MARKED.write, MARKED.write_long))
+    assert (found.culprit, found.lost) == ("tool_choice", before[1].total)
+    assert found.usd == pytest.approx(found.lost * (write - MARKED.read))

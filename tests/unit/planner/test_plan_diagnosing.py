@@ -11,6 +11,7 @@ from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.kit.modes import Mode
 from proxy.kit.value import digest
+from proxy.planner.diagnose import MARKERS
 from proxy.planner.plan import Plan
 from proxy.planner.planner import TierPlanner
 from proxy.planner.record import Break, BreakKind
@@ -21,7 +22,7 @@ from proxy.protocol.request.tokens import bytes_over_four
 from tests.economics.billing import Provider
 from tests.fidelity.chats import EDITABLE_ACK, File
 from tests.talk import file_text
-from tests.unit.planner.test_diagnose_losses import clock, session
+from tests.unit.planner.test_diagnose_losses import MARKED, clock, session
 
 GRID = replace(OPENAI, hit_chance=1.0)
 RECOGNISERS = (AiderRecogniser(), FencedRecogniser(), SystemTextRecogniser())
@@ -88,6 +89,18 @@ def test_a_clock_that_the_layout_puts_last_breaks_nothing_before_nor_behind_the_
         told.append((plan.in_flight.expected_break(plan.predicted), broke))
     assert plan.rewritten
     assert told[-4:] == [(None, None)] * 4
+
+
+@pytest.mark.parametrize(("mode", "told"), [(Mode.PASSTHROUGH, None), (Mode.OBSERVE, MARKERS), (Mode.TIER, None)])
+def test_markers_that_are_missing_are_the_clients_where_the_proxy_sets_none(mode: Mode, told: str | None) -> None:
+    client = Client(ANTHROPIC, mode)
+    *before, last = session(4, MARKED)
+    for body in before:
+        client.send(body)
+    for part in last["messages"][-1]["content"]:
+        del part["cache_control"]
+    broke = client.send(last)[1]
+    assert (broke and broke.culprit) == told
 
 
 def test_an_edited_file_is_named_and_is_no_waste() -> None:

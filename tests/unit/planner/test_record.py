@@ -1,14 +1,16 @@
 """A record holds no more than the prompt that it is of, and says what it was made from."""
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.kit.value import digest
 from proxy.planner.record import TURN, PromptPiece, PromptRecord, is_continuation, shared_front, spread, wire_record
 from proxy.protocol.providers import ANTHROPIC, OPENAI
-from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.request.tokens import IMAGE_TOKENS, bytes_over_four
 from proxy.protocol.response.usage import Usage
 
 PIECES = st.lists(
@@ -112,3 +114,23 @@ def test_a_tool_is_named_by_its_function_or_its_type() -> None:
     tools = [{"function": {"name": "a"}}, {"name": "b"}, {"type": "web_search"}, {}, "odd"]
     record = wire_record({"tools": tools, "messages": []}, bytes_over_four, at=0.0)
     assert [key for _, key in record.named()] == ["a", "b", "web_search", "tool", "tool"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        lambda data: {"type": "image_url", "image_url": {"url": data}},
+        lambda data: {"type": "input_image", "image_url": data},
+        lambda data: {
+            "type": "tool_result",
+            "content": [{"type": "image", "source": {"type": "base64", "data": data}}],
+        },
+    ],
+)
+def test_the_data_of_an_image_has_no_tokens_and_is_compared(shown: Callable[[str], dict[str, Any]]) -> None:
+    small, large = (
+        wire_record({"messages": [{"role": "user", "content": [shown("A" * size)]}]}, bytes_over_four, at=0.0)
+        for size in (10, 1_000_000)
+    )
+    assert IMAGE_TOKENS <= small.total == large.total < IMAGE_TOKENS + 40
+    assert small.digests != large.digests

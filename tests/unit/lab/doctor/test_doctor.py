@@ -1,6 +1,8 @@
 """From files to a report: the culprit of every break, its price and a sentence, and what the logs do not tell."""
 
+import re
 import tempfile
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -10,7 +12,9 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
+from proxy.lab import doctor
 from proxy.lab.doctor import CacheRules, CallIntake, Culprit, Entries, diagnose_all
 from proxy.lab.doctor.reader import read_calls
 from proxy.lab.doctor.records import LoggedCall
@@ -22,6 +26,7 @@ from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage
 from tests import doctor_logs as logs
+from tests.examples import sampled
 from tests.unit.lab.replay.sessions import setting
 from tests.unit.planner.test_record_wire_traces import TRACES, WHERE, judged
 
@@ -194,6 +199,46 @@ def test_nothing_of_a_prompt_is_kept_shown_or_stored(tmp_path: Path, monkeypatch
     for text in (stored, orjson.dumps(asdict(report)), page(report).encode()):
         assert logs.SECRET.encode() not in text
         assert b"You are a helper" not in text
+
+
+@pytest.mark.parametrize("name", sampled(logs.WITH_REQUESTS, 6))
+def test_a_key_is_not_shown_whichever_word_of_a_log_it_stands_for(name: str, tmp_path: Path) -> None:
+    key, log = "sk-ant-api03-9Xq2bVtR7LmZ4kWc", logs.WITH_REQUESTS[name](logs.talk(2))
+    words = sorted(set(re.findall(rb"[A-Za-z_][\w.-]+", log)))
+    report = _examined(
+        *(_written(tmp_path, log.replace(word, key.encode()), f"{number}.log") for number, word in enumerate(words))
+    )
+    assert report.calls > len(words)
+    for text in (orjson.dumps(asdict(report)).decode(), page(report)):
+        assert key not in text
+
+
+def test_the_lines_of_system_texts_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_SESSIONS_BYTES", 4 << 20)
+    text = "\n".join(f"Rule {number}" for number in range(1_900))
+    path = _written(tmp_path, b"")
+    with path.open("wb") as file:
+        for number in range(240):
+            messages = [{"role": "system", "content": text}, {"role": "user", "content": f"q{number}"}]
+            row = {"t": number, "session": f"s{number % 80}", "request": {"model": "m", "messages": messages}}
+            file.write(orjson.dumps(row) + b"\n")
+    tracemalloc.start()
+    try:
+        with closing(Entries()) as entries:
+            intake = CallIntake(entries, bytes_over_four)
+            for call in read_calls(path, lambda read, size: None):
+                assert isinstance(call, LoggedCall)
+                intake.take(replace(call, is_chat=False))
+            tracemalloc.reset_peak()
+            diagnose_all(entries, intake.clients, CacheRules(PRICES))
+            assert tracemalloc.get_traced_memory()[1] < 12 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_client_that_is_named_by_a_digest_of_its_key_keeps_its_name(tmp_path: Path) -> None:
+    row = {**orjson.loads(logs.litellm_lines(logs.talk(1))), "metadata": {}, "user": ""}
+    assert _client(tmp_path, logs.json_lines([row])).client == row["api_key"]
 
 
 def test_the_page_holds_its_pictures_and_loads_nothing(tmp_path: Path) -> None:

@@ -193,17 +193,6 @@ def test_a_prompt_that_speaks_of_redaction_is_whole(content: str, tmp_path: Path
     assert MissingPart.REDACTED not in call.gaps
 
 
-@pytest.mark.parametrize(
-    "key", ["sk-ant-api03-9Xq2bVtR7LmZ4kWc", "Bearer sk-9Xq2bVtR7LmZ4kWc8uYp", "sk-strat-" + "aB3" * 14]
-)
-def test_a_client_is_not_named_by_a_key(key: str, tmp_path: Path) -> None:
-    row = orjson.loads(logs.litellm_lines(logs.talk(1)))
-    by_key, by_digest = {**row, "metadata": {}, "user": "", "api_key": key}, {**row, "metadata": {}, "user": ""}
-    calls = _calls(_read(tmp_path, logs.json_lines([by_key, by_digest, {"request": {"messages": []}, "user": key}])))
-    assert [call.client for call in calls if key.split()[-1] in call.client] == []
-    assert calls[1].client == row["api_key"]
-
-
 def test_embeddings_and_other_calls_are_no_prompts(tmp_path: Path) -> None:
     row = orjson.loads(logs.litellm_lines(logs.talk(1)))
     embedded = {**row, "call_type": "aembedding", "proxy_server_request": {"model": "e", "input": ["a"]}}
