@@ -130,8 +130,10 @@ def shown(name: object) -> str:
     return "sk-..." if text.startswith("sk-") else text
 
 
-# Characters that a terminal would obey instead of showing them.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+# Characters that a terminal or a browser would obey instead of showing them; some of these turn text around.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
+    code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
 
 
 def visible(text: str) -> str:

@@ -189,7 +189,7 @@ class DiagnosedClient:
 
     def lose(self, broken: Break, sign: str = "", cause: str = UNTOLD) -> None:
         """Count a break. ``cause`` is the provider's name for its cause."""
-        piece = without_keys(broken.culprit, keeps_runs=True)
+        piece = _name(broken.culprit)
         culprit = Culprit(str(broken.kind), piece, broken.culprit_kind, broken.line, sign, is_waste=broken.is_waste)
         if culprit not in self.losses and len(self.losses) >= _CULPRITS:
             culprit = replace(culprit, piece="", line=0, sign="")
@@ -358,8 +358,7 @@ class CallIntake:
         """Keep a call. Raises OSError if the disk is full."""
         # Some programs name the sender by its key, and a key may stand in any other field by mistake.
         name, session, model, provider = (
-            without_keys(text, keeps_runs=True)[:_MOST_NAME_CHARS]
-            for text in (call.client, call.session, call.model, call.provider)
+            _name(text)[:_MOST_NAME_CHARS] for text in (call.client, call.session, call.model, call.provider)
         )
         if name not in self.clients and len(self.clients) >= _MOST_CLIENTS:
             name = OTHERS
@@ -401,6 +400,11 @@ class CallIntake:
                 client.size += len(raw)
                 self._left -= len(raw)
         return structs.replace(call, record=record, signs=signs, cuts=cuts, continues=is_continuation(body))
+
+
+def _name(text: str) -> str:
+    """A name that a log gives, on one line, and without a key."""
+    return " ".join(without_keys(text, keeps_runs=True).split())
 
 
 def _cuts(recognisers: Sequence[Recogniser], role: str, text: str) -> CutSizes:

@@ -18,6 +18,7 @@ from rich.progress import DownloadColumn, TimeRemainingColumn
 from proxy.cli import Output, add_json, fail, number_within, plain_failures, plain_table, print_result, write_file
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import NotFound
+from proxy.kit.messages import visible
 from proxy.kit.modes import Mode
 from proxy.kit.value import dataclass, replace
 from proxy.lab.doctor import (
@@ -47,7 +48,6 @@ from proxy.protocol.request.tokens import bytes_over_four, quick
 from proxy.protocol.wire.json_body import printable
 
 # Characters that a terminal would obey instead of showing them.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _SIGNS: Mapping[str, str] = MappingProxyType(
     {"time": "is a clock", "date": "is a date", "random": "is a random id", "counter": "is a counter"}
 )
@@ -102,11 +102,6 @@ _SYSTEM_FIXES: Mapping[str, str] = MappingProxyType(
     }
 )
 _NO_KEY = "keep a conversation at one account, one region and one gateway"
-
-
-def visible(text: str) -> str:
-    """A text from outside, with its control characters as escapes."""
-    return text.translate(_CONTROLS)
 
 
 def usd(amount: float) -> str:

@@ -69,6 +69,17 @@ def test_json_has_the_form_that_the_schema_says(log: Path, capsys: pytest.Captur
         assert list(told["properties"]) == told["required"] == [field.name for field in fields(form)]
 
 
+def test_a_name_commands_no_terminal_and_turns_no_line_around(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    turned = "\x1b[2J\u202eevil\u2066\nsecond line\x9b"
+    log = _written(tmp_path, logs.recording(logs.talk(3)).replace(b'"helper"', orjson.dumps(turned)))
+    assert main(["doctor", str(log), "--html", str(tmp_path / "page.html")]) == 0
+    for shown in (capsys.readouterr().out, (tmp_path / "page.html").read_text()):
+        assert r"\x1b[2J\u202eevil\u2066 second line\x9b" in shown
+        assert not set(turned) & set(shown) - set("[2Jevilsecond \n")
+
+
 def test_a_page_is_written_beside_the_text(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", str(log), "--html", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
