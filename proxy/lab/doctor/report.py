@@ -40,8 +40,8 @@ from proxy.lab.doctor.records import LoggedCall, MissingPart, Problem
 from proxy.lab.replay import Setting, counted_once
 from proxy.lab.replay.command import assembler_maker, progress
 from proxy.models.deployments import load_price_map
-from proxy.planner.diagnose import CONTENT
-from proxy.planner.record import SYSTEM, TOOL, TURN, BreakKind
+from proxy.planner.diagnose import CONTENT, PARAMETER
+from proxy.planner.record import IMAGES, SYSTEM, TOOL, TURN, BreakKind
 from proxy.planner.shadow import Deviation
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.tokens import bytes_over_four, quick
@@ -120,6 +120,8 @@ def place_of(culprit: Culprit) -> str:
         return f"line {culprit.line} of your system text" if culprit.line else "your system text"
     if kind == TURN:
         return f"an earlier {'tool result' if name == TOOL else name + ' message'}"
+    if (kind, name) == (PARAMETER, IMAGES):
+        return "whether any image is shown"
     return f"the {kind} {name.removeprefix(kind + ':')}" if kind else ""
 
 

@@ -236,6 +236,17 @@ def test_the_lines_of_system_texts_count_as_memory(tmp_path: Path, monkeypatch: 
         tracemalloc.stop()
 
 
+def test_a_first_image_is_told_as_what_it_is(tmp_path: Path) -> None:
+    spoken = logs.talk(4, has_clock=False)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    for one in spoken[2:]:
+        one.body["messages"].insert(5, {"role": "user", "content": [image]})
+    rows = [{"t": one.at, "session": "s", "request": one.body} for one in spoken]
+    (culprit,) = _client(tmp_path, logs.json_lines(rows)).culprits
+    assert (culprit.kind, culprit.piece, culprit.breaks, culprit.is_waste) == ("parameters", "images", 1, False)
+    assert culprit.advice.startswith("whether any image is shown changes within conversations: $")
+
+
 def test_a_client_that_is_named_by_a_digest_of_its_key_keeps_its_name(tmp_path: Path) -> None:
     row = {**orjson.loads(logs.litellm_lines(logs.talk(1))), "metadata": {}, "user": ""}
     assert _client(tmp_path, logs.json_lines([row])).client == row["api_key"]
