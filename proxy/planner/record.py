@@ -554,7 +554,7 @@ def _piece(part: object, key: str, kind: str, place: int, count: Encode, role: s
         found = part.get("text")
         text = found if part.get("type") in _TEXTS and isinstance(found, str) else None
     content = _bytes(bare)
-    shown, media = text, 0
+    shown, media = text or "", 0
     if text is None:
         read = content
         with suppress(Unreadable):
