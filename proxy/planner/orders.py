@@ -195,8 +195,8 @@ def _spans_of(message: Message) -> tuple[Part, ...]:
     if not text or len(message.parts) != 1 or not message.is_plain or message.has_marks:
         return message.parts
     # Which lines of a system message are volatile is learnt, and the same text must have the same positions before.
-    is_whole = known is None or message.role in SYSTEM_ROLES
-    pieces = [(0, len(text))] if is_whole else [(cut.start, cut.end) for cut in known.cuts]
+    is_whole = message.role in SYSTEM_ROLES
+    pieces = [(0, len(text))] if known is None or is_whole else [(cut.start, cut.end) for cut in known.cuts]
     whole, ends = message.parts[0], [start + at for start, end in pieces for at in span_ends(text[start:end])]
     return _parts_of(message.role, text, whole, ends)
 
