@@ -302,7 +302,7 @@ class MessageReader:
             text=content.text if content.recognition is not None else None,
             recognition=content.recognition,
             cut_digests=content.cuts,
-            is_signed=role == "assistant" and bool(members) and may_be_signed(raw) and _SEAL.search(raw) is not None,
+            is_signed=role == "assistant" and bool(members) and may_be_signed(raw),
             is_plain=not members or _is_plain(content, members),
             media=content.media,
         )
@@ -446,7 +446,7 @@ def _is_plain(content: _Content, members: Members) -> bool:
 
 def may_be_signed(body: bytes) -> bool:
     """Whether any message of a body that has not been read may hold signed thinking."""
-    return any(name in body for name in _SEAL_NAMES)
+    return _SEAL.search(body) is not None
 
 
 def answered_calls(raw: bytes, members: Members) -> tuple[str, ...]:
@@ -515,8 +515,8 @@ def piece_digest(text: str) -> bytes:
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """The types of parts that hold a model's thinking."""
-_SEAL = re.compile(rb'"(?:signature|encrypted_content)"\s*:\s*"[^"]|"(?:redacted_thinking|reasoning\.encrypted)"')
-_SEAL_NAMES = (b'"signature"', b'"encrypted_content"', b'"redacted_thinking"', b'"reasoning.encrypted"')
+# It begins with one character of which a text has few, so a long text is searched fast.
+_SEAL = re.compile(rb'"(?:(?:signature|encrypted_content)"\s*:\s*"[^"]|(?:redacted_thinking|reasoning\.encrypted)")')
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
 PLAIN_TEXT_KEYS = frozenset({"type", "text", *MARK_KEYS})
 _HASHED_ELSEWHERE = frozenset({"role", "content", "tool_calls", *MARK_KEYS})
