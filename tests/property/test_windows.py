@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts, apart, head, tail
-from proxy.prompts.window.fitting import Room, cut_of, steps_of
+from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
+from proxy.prompts.window.fitting import Room, apart, cut_of, head, steps_of, tail
 from proxy.protocol.request.message import Message
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.talk import assistant, calling, result, system, user

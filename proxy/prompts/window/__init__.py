@@ -12,7 +12,7 @@ suffix is shortened first, and then the prefix. The tokens of both beyond their 
 within a cap. Then the conversation is trimmed (``proxy.prompts.window.fitting``). The rest is taken from the summary,
 from the virtual files (the last one first), from the tokens of the instruction beyond its cap, and at last, if the
 profile allows it, from the system text. The selection is never shortened. The JSON of messages that get parts of a
-request, and of messages that are shortened, is written here, too.
+request is written here, too.
 
 At the end, a prompt is counted before it is compared with a window. ``TokenFactor`` learns how a model's own count of a
 prompt compares with the proxy's, from the provider's reports and refusals. ``ExactTokens`` counts tokens as the encoder
@@ -21,12 +21,11 @@ compare layouts and far cheaper, but repetitive code may have half as many token
 """
 
 import math
-from bisect import bisect_left
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from itertools import accumulate
 from typing import Annotated
 
 import msgspec
@@ -39,7 +38,7 @@ from proxy.prompts import Levels
 from proxy.protocol.access import allows
 from proxy.protocol.request.element import Element, ToolReader
 from proxy.protocol.request.message import Message, MessageReader, text_part
-from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS, Encode, TokenCounter
+from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.wire import (
     check_fields,
     check_ids,
@@ -49,7 +48,17 @@ from proxy.protocol.wire import (
     names_within,
     unknown_name,
 )
-from proxy.protocol.wire.json_body import dumps, elements, join_members, members_of, string_of, text_json, utf8, value
+from proxy.protocol.wire.json_body import (
+    dumps,
+    elements,
+    join_members,
+    members_of,
+    raw_text,
+    string_of,
+    text_json,
+    utf8,
+    value,
+)
 
 
 class Capability(StrEnum):
@@ -264,9 +273,6 @@ def read_parts(raw: Raw | bytes) -> WindowParts:
 Count = Callable[[str], int]
 """Counts the tokens of a text."""
 
-PIECE_CHARS = 256
-"""Texts that are shortened are counted in pieces of at most this many characters."""
-_LEAST_STEADY_TOKENS = 128
 _NO_CONTENT = Raw(b"null")
 
 
@@ -318,62 +324,6 @@ def _reduced(
     return kept, left
 
 
-def head(text: str, allowed_tokens: int, count: Count) -> str:
-    """The beginning of a text, with at most ``allowed_tokens``."""
-    return text[: _filled(len(text), _steady(allowed_tokens), lambda at, behind: count(text[at:behind]))]
-
-
-def tail(text: str, allowed_tokens: int, count: Count) -> str:
-    """The end of a text, with at most ``allowed_tokens``. It begins at one of a few fixed distances from the text's own
-    beginning (``anchor``). So a text that grows at its end, such as the text before a cursor, is sent with the same
-    beginning for many requests. A room that is too small for any cache is filled instead."""
-    room, end = allowed_tokens, len(text)
-    if room < _LEAST_STEADY_TOKENS:
-        return text[end - _filled(end, room, lambda at, behind: count(text[max(0, end - behind) : end - at])) :]
-    size = min(PIECE_CHARS, 1 << room.bit_length() - 3)
-    before = [0, *accumulate(count(text[at : at + size]) for at in range(0, end, size))]
-    return text[anchor(before, before[-1] - room, apart(room)) * size :]
-
-
-def apart(room: int) -> int:
-    """The distance between two anchors in a room of so many tokens: about a quarter of it. It has two binary digits, so
-    that a few tokens more or less in the room hardly ever change it."""
-    distance = max(1, room * 5 // 16)
-    digits = max(0, distance.bit_length() - 2)
-    return distance >> digits << digits
-
-
-def anchor(before: Sequence[int], excess: int, distance: int) -> int:
-    """The least number of pieces that are left out so that the ``excess`` is gone, and then as much as is missing to a
-    multiple of the ``distance``. ``before`` gives for each number of pieces what these first pieces hold. If all pieces
-    hold less than that, the distance is halved. At most all pieces are left out."""
-    if excess <= 0:
-        return 0
-    while distance > 1 and -(-excess // distance) * distance > before[-1]:
-        distance //= 2
-    return min(len(before) - 1, bisect_left(before, -(-excess // distance) * distance))
-
-
-def _steady(tokens: int) -> int:
-    """The tokens, rounded down to five binary digits, so that a few tokens more or less beside a text do not move its
-    end."""
-    digits = max(0, tokens.bit_length() - 5)
-    return tokens >> digits << digits
-
-
-def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -> int:
-    """The number of a text's characters that fit. It has whole pieces, and of the next piece repeated halves. A smaller
-    number of tokens gives a part of what a larger number gives."""
-    end, size = 0, PIECE_CHARS
-    while size and end < chars:
-        tokens = count(end, end + size)
-        if tokens > allowed_tokens:
-            size //= 2
-        else:
-            allowed_tokens, end = allowed_tokens - tokens, end + size
-    return min(end, chars)
-
-
 @dataclass(frozen=True, slots=True)
 class WindowTexts:
     """The texts around parts. ``above`` has the line above each part. A summary and its line are a user message of
@@ -402,20 +352,6 @@ def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:
         return join_members(members, {"content": b"[" + b",".join([text_part(text), *others]) + b"]"})
     own = own_text(raw) if keeps_own else ""
     return join_members(members, {"content": text_json(f"{text}\n\n{own}" if own.strip() else text)})
-
-
-def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: int, count: Count) -> list[bytes]:
-    """As much from the beginning of the messages as fits into ``allowed_tokens``. Each message comes with its tokens.
-    Raises Unreadable."""
-    found: list[bytes] = []
-    left = allowed_tokens
-    for raw, tokens in messages:
-        if tokens > left:
-            short = head(own_text(raw), left - MESSAGE_OVERHEAD_TOKENS, count)
-            return [*found, join_members(members_of(raw), {"content": text_json(short)})] if short else found
-        found.append(raw)
-        left -= tokens
-    return found
 
 
 def _part_text(raw: Raw) -> str | None:
@@ -562,6 +498,10 @@ class TokenFactor:
 # A text up to this length is not remembered, because it is counted about as fast as it is looked up.
 _SHORT_CHARS = 256
 _TEXT, _WRITTEN, _TOOLS = b"t", b"w", b"o"
+_THOUGHTS, _CALL = ("thinking_blocks", "reasoning_details", "reasoning_content", "reasoning"), "function_call"
+_BESIDES = re.compile(rb'"(?:thinking_blocks|reasoning(?:_details|_content)?|function_call)"')
+# What is signed or encrypted is no text, and has about as many tokens as the text that stands beside it.
+_SEAL = re.compile(rb'"(?:signature|data|encrypted_content)"\s*:\s*"[^"]*",?')
 
 
 class ExactTokens(TokenCounter):
@@ -582,11 +522,24 @@ class ExactTokens(TokenCounter):
         return ExactTokens(self._encode, capacity=self._capacity, base=self)
 
     def of_message(self, message: Message) -> int:
-        return self.counted(message.digest, lambda: self._messages.read(Raw(message.raw)).tokens)
+        return self.counted(message.digest, self._of, message.raw)
 
     def of_written(self, raw: bytes) -> int:
         """Tokens of a message that the proxy has written. Raises Unreadable."""
-        return self.counted(_WRITTEN + digest(raw), lambda: self._messages.read(Raw(raw)).tokens)
+        return self.counted(_WRITTEN + digest(raw), self._of, raw)
+
+    def _of(self, raw: bytes) -> int:
+        """Tokens of a message. Those that the planner's reader leaves out count, too: clients send a model's thinking
+        back, some of them the same thinking in several forms, of which the model reads one."""
+        tokens = self._messages.read(Raw(raw)).tokens
+        if _BESIDES.search(raw) is None:
+            return tokens
+        members = members_of(raw)
+        texts = {
+            name: raw_text(_SEAL.sub(b"", bytes(members[name]))) for name in (*_THOUGHTS, _CALL) if name in members
+        }
+        sizes = {name: self._encode(text) for name, text in texts.items() if text != "null"}
+        return tokens + sizes.pop(_CALL, 0) + max(sizes.values(), default=0)
 
     def of_tools(self, raw: Raw | bytes | None, read: Sequence[Element]) -> int:
         """Tokens of the tools, which the planner has ``read``. Raises Unreadable."""

@@ -6,7 +6,7 @@ distances from the beginning of the conversation, which are about a quarter of t
 for many requests, and some tokens more or less around the conversation do not move it.
 
 The cut need not be remembered: it follows from the conversation and the room. All workers find the same cut, and a
-restart changes nothing.
+restart changes nothing. ``head`` and ``tail`` shorten a text.
 
 ``fitted_messages`` fits the messages of a chat. The conversation begins after the leading system messages. Its newest
 turn, which is everything from the last user message on, is kept. Only a tool loop in it that is too long for the window
@@ -16,6 +16,7 @@ a summary in front of the conversation.
 ``fitted_completion`` fits a completion: its prompt is the text before a cursor, and its suffix is the text after it.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -33,20 +34,15 @@ from proxy.prompts.window import (
     Payload,
     WindowParts,
     WindowTexts,
-    anchor,
-    apart,
     behind_conversation,
     beside_conversation,
-    head,
     own_text,
-    shortened_messages,
-    tail,
     with_text,
 )
 from proxy.protocol.request.message import Message, message_json
 from proxy.protocol.request.tokens import MESSAGE_OVERHEAD_TOKENS
 from proxy.protocol.request.transcript import Transcript
-from proxy.protocol.wire.json_body import Unreadable, text_json, text_value
+from proxy.protocol.wire.json_body import Unreadable, join_members, members_of, text_json, text_value
 
 _NEVER = 1 << 60
 
@@ -133,6 +129,67 @@ def _legal(messages: Sequence[Message], gone_from: Sequence[int], count: int) ->
     for cut, spans in enumerate(accumulate(opened[: count + 1])):
         legal[cut] = cut if not spans else legal[cut - 1]
     return legal
+
+
+PIECE_CHARS = 256
+"""Texts that are shortened are counted in pieces of at most this many characters."""
+_LEAST_STEADY_TOKENS = 128
+
+
+def head(text: str, allowed_tokens: int, count: Count) -> str:
+    """The beginning of a text, with at most ``allowed_tokens``."""
+    return text[: _filled(len(text), _steady(allowed_tokens), lambda at, behind: count(text[at:behind]))]
+
+
+def tail(text: str, allowed_tokens: int, count: Count) -> str:
+    """The end of a text, with at most ``allowed_tokens``. It begins at one of a few fixed distances from the text's own
+    beginning (``anchor``). So a text that grows at its end, such as the text before a cursor, is sent with the same
+    beginning for many requests. A room that is too small for any cache is filled instead."""
+    room, end = allowed_tokens, len(text)
+    if room < _LEAST_STEADY_TOKENS:
+        return text[end - _filled(end, room, lambda at, behind: count(text[max(0, end - behind) : end - at])) :]
+    size = min(PIECE_CHARS, 1 << room.bit_length() - 3)
+    before = [0, *accumulate(count(text[at : at + size]) for at in range(0, end, size))]
+    return text[anchor(before, before[-1] - room, apart(room)) * size :]
+
+
+def apart(room: int) -> int:
+    """The distance between two anchors in a room of so many tokens: about a quarter of it. It has two binary digits, so
+    that a few tokens more or less in the room hardly ever change it."""
+    distance = max(1, room * 5 // 16)
+    digits = max(0, distance.bit_length() - 2)
+    return distance >> digits << digits
+
+
+def anchor(before: Sequence[int], excess: int, distance: int) -> int:
+    """The least number of pieces that are left out so that the ``excess`` is gone, and then as much as is missing to a
+    multiple of the ``distance``. ``before`` gives for each number of pieces what these first pieces hold. If all pieces
+    hold less than that, the distance is halved. At most all pieces are left out."""
+    if excess <= 0:
+        return 0
+    while distance > 1 and -(-excess // distance) * distance > before[-1]:
+        distance //= 2
+    return min(len(before) - 1, bisect_left(before, -(-excess // distance) * distance))
+
+
+def _steady(tokens: int) -> int:
+    """The tokens, rounded down to five binary digits, so that a few tokens more or less beside a text do not move its
+    end."""
+    digits = max(0, tokens.bit_length() - 5)
+    return tokens >> digits << digits
+
+
+def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -> int:
+    """The number of a text's characters that fit. It has whole pieces, and of the next piece repeated halves. A smaller
+    number of tokens gives a part of what a larger number gives."""
+    end, size = 0, PIECE_CHARS
+    while size and end < chars:
+        tokens = count(end, end + size)
+        if tokens > allowed_tokens:
+            size //= 2
+        else:
+            allowed_tokens, end = allowed_tokens - tokens, end + size
+    return min(end, chars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +295,20 @@ def fitted_messages(transcript: Transcript, parts: WindowParts, terms: Terms) ->
         found = _Fitting(transcript, parts, replace(terms, prompt_tokens=budget)).result()
     excess = max(found.excess_tokens, found.sent_tokens - terms.prompt_tokens)
     return replace(found, messages=None, edits={}, excess_tokens=excess) if excess > 0 else found
+
+
+def shortened_messages(messages: Sequence[tuple[bytes, int]], allowed_tokens: int, count: Count) -> list[bytes]:
+    """As much from the beginning of the messages as fits into ``allowed_tokens``. Each message comes with its tokens.
+    Raises Unreadable."""
+    found: list[bytes] = []
+    left = allowed_tokens
+    for raw, tokens in messages:
+        if tokens > left:
+            short = head(own_text(raw), left - MESSAGE_OVERHEAD_TOKENS, count)
+            return [*found, join_members(members_of(raw), {"content": text_json(short)})] if short else found
+        found.append(raw)
+        left -= tokens
+    return found
 
 
 # A message as it is sent, and its tokens. They are 0 if the proxy rewrote the message and it is not counted again.

@@ -147,6 +147,24 @@ def test_a_document_that_is_given_as_text_takes_the_room_of_its_text(source: Bod
         Client().fitted([user([document, text_part("What does it say?")])])
 
 
+THOUGHT = text_of(300)
+THOUGHTS = [
+    {"reasoning_content": THOUGHT},
+    {"reasoning": THOUGHT, "reasoning_details": [{"type": "reasoning.text", "text": THOUGHT, "signature": DATA}]},
+    {"reasoning_content": THOUGHT, "thinking_blocks": [{"type": "thinking", "thinking": THOUGHT, "signature": DATA}]},
+    {"function_call": {"name": "f", "arguments": THOUGHT}, "reasoning_content": None},
+]
+
+
+@pytest.mark.parametrize("thought", THOUGHTS)
+def test_the_thinking_that_a_client_sends_back_takes_the_room_of_one_of_its_forms(thought: Body) -> None:
+    loop = [turn for n in range(40) for turn in ({**calling(f"c{n}"), **thought}, result(f"c{n}", "ok"))]
+    found = Client().fitted([user("task"), *loop])
+    left = len(json.loads(found.body)["messages"]) // 2
+    assert 18 <= left <= 26
+    assert 300 * left < prompt(found) < 400 * left
+
+
 CODE = WindowParts(prefix="def f(x):\n" * 2_000, suffix="return 1\n" * 900)
 
 

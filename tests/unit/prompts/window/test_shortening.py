@@ -6,7 +6,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.prompts.window import PIECE_CHARS, PartCaps, PartName, behind_conversation, beside_conversation, head, tail
+from proxy.prompts.window import PartCaps, PartName, behind_conversation, beside_conversation
+from proxy.prompts.window.fitting import PIECE_CHARS, head, tail
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services import local_encode
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from proxy.prompts.window import Payload, VirtualFile, own_text, shortened_messages, with_text
+from proxy.prompts.window import Payload, VirtualFile, own_text, with_text
+from proxy.prompts.window.fitting import shortened_messages
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.growth import assert_linear
 from tests.talk import said, text_part
