@@ -37,12 +37,14 @@ from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, Encode
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.response.usage import Usage
-from proxy.protocol.wire.json_body import Unreadable, splice, utf8
+from proxy.protocol.wire.json_body import Unreadable, raw_text, splice, utf8
 from proxy.services import ModelFacts
 from proxy.services.layout_state import TokenFactors
 from proxy.services.planner_port import read_ahead
 
 _OUTPUT_LIMITS = ("max_tokens", "max_completion_tokens")
+# A model reads the schemas in these members, as it reads tools.
+_SCHEMAS = ("functions", "response_format")
 _UNLIMITED = 1 << 50
 _MOST_COUNTS = 100_000
 # About 4 ms of counting. More than that is counted beside the event loop.
@@ -190,13 +192,16 @@ class ContextWindows:
         new = _bytes(job) + sum(len(message.raw) for message, tokens in unknown if tokens is None)
         exact = self._exact.fork()
         raw_tools = parsed.members.get("tools")
+        schemas = [parsed.members[name] for name in _SCHEMAS if name in parsed.members]
 
         def work() -> FittedMessages:
-            besides = {"tools": exact.of_tools(raw_tools, tools)}
+            schema_tokens = sum(exact.of_text(raw_text(bytes(raw))) for raw in schemas)
+            besides = {"tools": exact.of_tools(raw_tools, tools) + schema_tokens}
             return _counted_messages(transcript, known, besides, job, prompt_tokens, exact)
 
         size = len(parsed.body) + _bytes(job)
-        if new >= _LARGE_NEW_BYTES or size >= LARGE_BYTES or (raw_tools and len(raw_tools) >= _LARGE_NEW_BYTES):
+        is_large = any(len(raw) >= _LARGE_NEW_BYTES for raw in (raw_tools or b"", *schemas))
+        if new >= _LARGE_NEW_BYTES or size >= LARGE_BYTES or is_large:
             messages = await self._aside.run(max(new, size), work)
         else:
             messages = work()

@@ -165,6 +165,14 @@ def test_the_thinking_that_a_client_sends_back_takes_the_room_of_one_of_its_form
     assert 300 * left < prompt(found) < 400 * left
 
 
+def test_the_schemas_of_functions_and_of_the_answer_take_room_as_tools_do() -> None:
+    schema = {"type": "object", "properties": {f"p{n}": {"description": text_of(100)} for n in range(100)}}
+    answer = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    for members in ({"response_format": answer}, {"functions": [{"name": "f", "parameters": schema}]}):
+        with pytest.raises(ContextTooLong, match="in tools"):
+            Client().fitted([user("q")], **members)
+
+
 CODE = WindowParts(prefix="def f(x):\n" * 2_000, suffix="return 1\n" * 900)
 
 
