@@ -102,7 +102,11 @@ class InFlight:
         comparison, profile = self.comparison, self.analysis.profile
         if comparison is None:
             return None
-        usage = Usage(bill.total, 0, bill.read, bill.write_5m, bill.write_1h) if bill is not None else None
+        usage = None
+        if bill is not None:
+            # The bill is by our own count, and so the request before is, too.
+            usage = Usage(bill.total, 0, bill.read, bill.write_5m, bill.write_1h)
+            comparison = structs.replace(comparison, old=structs.replace(comparison.old, scale=0.0))
         price = Price.relative(profile.read, profile.write, profile.write_long)
         found = comparison.diagnosed(usage, profile, price)
         return found if found is not None and found.culprit and (found.lost or bill is None) else None

@@ -66,6 +66,18 @@ def test_a_clock_is_named_with_its_line_and_its_price() -> None:
     assert sum(one.usd for one in breaks) == pytest.approx(client.provider.cost - frozen.provider.cost, rel=0.01)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1.5])
+def test_what_is_expected_is_told_before_the_answer_by_our_own_count(scale: float) -> None:
+    client = Client(MARKED)
+    client.provider.count = lambda text: round(scale * bytes_over_four(text))
+    first, second = session(2, MARKED)
+    clock(first, 0), clock(second, 1)
+    client.send(first)
+    plan, _ = client.send(second)
+    expected = plan.in_flight.expected_break(plan.predicted)
+    assert 0 < expected.lost <= plan.in_flight.comparison.old.total
+
+
 def test_what_is_expected_is_told_before_the_answer() -> None:
     client = Client()
     first, second, third = session(3, GRID)
