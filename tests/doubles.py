@@ -16,11 +16,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from proxy.context.session import AssembledChat
-from proxy.engine.exchange import Exchange, Settlement
-from proxy.engine.interfaces import Plan, PlanRequest, PlanResult, Principal, Reservation
+from proxy.engine.exchange import Exchange, Principal, Reservation, Settlement
+from proxy.engine.ports import PlanRequest
 from proxy.kit.errors import InvalidRequest, UnknownModel
 from proxy.kit.modes import Mode, Reason
 from proxy.models import Deployment, Headers, Transport
+from proxy.planner.plan import Plan, PlanResult
 from proxy.protocol.providers import NONE
 from proxy.protocol.request import ParsedBody, parse_body
 from proxy.protocol.response.outcome import Outcome

@@ -8,7 +8,7 @@ import orjson
 
 from proxy.app.factories import load_context_texts
 from proxy.context.panels.board import Board
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside

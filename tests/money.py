@@ -8,8 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Principal, Settlement
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import Clock
 from proxy.kit.errors import StoreError, Unauthorized

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import httpx
 
 from proxy.app.composition import BuiltApp, build
-from proxy.app.web.app import create_app
+from proxy.app.web import create_app
 from proxy.kit.clock import Readings
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.whole import settings_of

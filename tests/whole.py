@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from proxy.app import composition
 from proxy.app.settings import Environment, Settings, load
-from proxy.app.web.app import create_app
+from proxy.app.web import create_app
 from proxy.kit.clock import Readings
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.doubles import serving

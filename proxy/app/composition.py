@@ -21,12 +21,11 @@ from proxy.app.admin.litellm_forms import LitellmForms
 from proxy.app.foundation import Foundation, State, lay, missing_prompts, rules_of
 from proxy.app.settings import ConfigError, Settings, Stratiform
 from proxy.app.ui import Gate, UiEndpoint
-from proxy.app.web.app import AdminEndpoint, Parts
+from proxy.app.web import AdminEndpoint, Parts
 from proxy.engine import Bounds, Breakers, Conclusion, Custody, Engine, Ports
 from proxy.engine.attempts import Inquiries
 from proxy.engine.conclusion import Followers
-from proxy.engine.interfaces import Upstream
-from proxy.engine.ports import Follower
+from proxy.engine.ports import Follower, Upstream
 from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.kit.clock import Readings

@@ -51,7 +51,7 @@ from proxy.app.settings import (
     load,
     shadowing,
 )
-from proxy.app.web.app import create_app
+from proxy.app.web import create_app
 from proxy.app.web.connection import WireLimits, guarded_http
 from proxy.cli import number_within
 from proxy.cli.check_config import IGNORE_HELP, dear_prices, expired_keys, not_honoured, refuse_exposed, unsupported

@@ -19,10 +19,9 @@ from proxy.engine.bodies import is_compressed
 from proxy.engine.chat import ChatRequests
 from proxy.engine.conclusion import Conclusion, Followers, own_headers
 from proxy.engine.custody import Bounds, Custody
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, ObjectUse, Planned
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, ObjectUse, Planned, Principal
 from proxy.engine.headers import get, keys_of, named_by
 from proxy.engine.intake import Intake, RequestRules
-from proxy.engine.interfaces import Principal
 from proxy.engine.ports import BodyLimits, Client, ClientDisconnected, Follower, Ports
 from proxy.engine.raw_requests import RawRequests
 from proxy.kit.errors import (

@@ -38,7 +38,6 @@ import orjson
 
 from proxy.engine.exchange import Exchange, Inquiry
 from proxy.engine.headers import get
-from proxy.engine.interfaces import Plan
 from proxy.kit.errors import (
     CircuitOpen,
     ProxyError,
@@ -66,6 +65,7 @@ from proxy.kit.tasks import Aside, suppress_and_log, work_in
 from proxy.kit.value import replace
 from proxy.models import Deployment, Headers, Transport
 from proxy.planner.diagnose import Continued, Conversations, Exchanged
+from proxy.planner.plan import Plan
 from proxy.planner.record import is_continuation, wire_record
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import PROFILES, fitted

@@ -22,9 +22,8 @@ from urllib.parse import unquote
 import orjson
 from tinytag import TinyTag, TinyTagException
 
-from proxy.engine.exchange import Exchange
+from proxy.engine.exchange import Call, Exchange, Principal
 from proxy.engine.headers import for_upstream, form_of, get, sent_query, with_id
-from proxy.engine.interfaces import Call, Principal
 from proxy.engine.ports import Client
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.value import dataclass, digest

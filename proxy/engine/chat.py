@@ -11,17 +11,17 @@ from proxy.context.session import AssembledChat
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, QuestionOptOut
 from proxy.engine.bodies import Raw, addressed, call_to
 from proxy.engine.conclusion import Conclusion, own_headers
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Planned
+from proxy.engine.exchange import Call, Exchange, ExchangeOutcome, Planned, Principal
 from proxy.engine.headers import PROFILE_HEADER, get
 from proxy.engine.intake import Intake
-from proxy.engine.interfaces import Call, Plan, PlanRequest, Principal
-from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, Ports
+from proxy.engine.ports import Client, ComposedRequest, ComposeRequest, PlanRequest, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.kit.errors import InvalidRequest, PayloadTooLarge
 from proxy.kit.modes import Edit, Mode, Reason
 from proxy.kit.tasks import suppress_and_log
 from proxy.kit.value import dataclass, replace
 from proxy.models import Deployment
+from proxy.planner.plan import Plan
 from proxy.protocol.access import unambiguous
 from proxy.protocol.request import ParsedBody, RequestFields, head_of, inset_body, untouched
 from proxy.protocol.request.message import may_be_signed

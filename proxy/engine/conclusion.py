@@ -34,11 +34,12 @@ from proxy.engine.exchange import (
     ExchangeOutcome,
     ObjectUse,
     Planned,
+    Principal,
     Requested,
+    Reservation,
     Settlement,
 )
 from proxy.engine.headers import ID_HEADER, control_in, decoded, get
-from proxy.engine.interfaces import Principal, Reservation
 from proxy.engine.ports import Follower, Ports
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import without_keys

@@ -8,16 +8,16 @@ is unix seconds and may be virtual.
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from enum import StrEnum
 from time import perf_counter
 
 from proxy.context.session import AssembledChat
-from proxy.engine.interfaces import Call, Plan, PlanResult, Principal, Reservation
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field
-from proxy.models import Deployment
+from proxy.models import Deployment, Headers, RateLimit
 from proxy.planner.diagnose import Continued
+from proxy.planner.plan import Plan, PlanResult
 from proxy.prompts.window import CapabilityProfile
 from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.account import Act, Operation, Path, asks_model, read_path
@@ -81,6 +81,71 @@ class Arrival:
     """The trace of the request, from the client's header ``traceparent``."""
     tells_id: bool = False
     """Whether the request's id is sent to the upstream: the client's own id, or else the proxy's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The sender of a request. ``scope`` isolates state (team and key, hashed); ``team`` is a metric label.
+
+    ``mode`` is the highest mode that the operator allows this key. ``virtual`` says that the key is the proxy's own
+    (the master key, or a team's): it must never be sent upstream. ``forwards_key`` says the opposite: the client sends
+    the provider's key, and the deployment's own key must not be used for the request.
+
+    ``key_id`` is the public id of a virtual key. ``user`` is the user that the key is for, or else the user that the
+    request names. Both are written into the ledger. ``models`` are allow-lists: a model must be in each of them
+    (``proxy.protocol.access``).
+    """
+
+    scope: str
+    team: str = "default"
+    session_hint: str = ""
+    mode: Mode = Mode.TIER
+    virtual: bool = False
+    forwards_key: bool = False
+    key_id: str = ""
+    user: str = ""
+    models: Sequence[Sequence[str]] = ()
+    rates: Sequence[RateLimit] = ()
+    is_confined: bool = False
+    """The request may reach only the team's own objects of the operator's account."""
+    paths: Sequence[str] = ()
+    """Paths that the team may use although they reach the whole account."""
+
+
+@dataclass(slots=True)
+class Reservation:
+    """The amounts that were set aside for one exchange. The part that sets them aside keeps more data in a subclass.
+    ``is_limited``: a budget or a rate limit holds for the exchange, so its size and model must be known."""
+
+    exchange_id: str
+    team: str
+    is_limited: bool = False
+    is_hard: bool = False
+    """The usage of the exchange counts against a hard limit, so it must be known to the end."""
+    notice: str = ""
+    """A message to the client that a budget's soft limit is exceeded."""
+    rates: Headers = ()
+    """The remaining amounts of rate limits, as headers."""
+    prompt_tokens: int = 0
+    """The most tokens that the prompt has; 0 if the number was not needed."""
+    passes_limits: bool = False
+    """The deployment that was called last has written answers that were longer than their requests allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to an upstream. ``path`` starts with the slash behind ``/v1`` ("/chat/completions")."""
+
+    deployment: Deployment
+    method: str
+    path: str
+    headers: Headers = field(repr=False)
+    body: bytes | AsyncIterator[bytes] = field(repr=False)
+    stream: bool
+    now: float
+    query: str = ""
+    forwards_key: bool = False
+    """The client's own key must be used, and no other."""
 
 
 @dataclass(slots=True)

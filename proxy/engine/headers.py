@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import unquote_plus
 
-from proxy.engine.exchange import Exchange
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Exchange, Principal
 from proxy.kit.errors import Forbidden, InvalidRequest
 from proxy.kit.secrets import (
     ACCOUNT_HEADERS,

@@ -18,10 +18,9 @@ from urllib.parse import quote
 from proxy.engine.attempts import ONE_TRY, Attempts, Breakers, Levels, ordered
 from proxy.engine.bodies import Raw, Upload, check_addressed, has_body, refuse_compressed
 from proxy.engine.custody import Custody, pinned, refers
-from proxy.engine.exchange import Exchange, ObjectUse, Requested
+from proxy.engine.exchange import Exchange, ObjectUse, Principal, Requested
 from proxy.engine.headers import get, refuse_key_in_model, refuse_key_in_path, without_credentials, without_keys_of
-from proxy.engine.interfaces import Planner, Principal
-from proxy.engine.ports import BodyLimits, Client, Ports
+from proxy.engine.ports import BodyLimits, Client, Planner, Ports
 from proxy.kit.clock import request_time
 from proxy.kit.errors import ContextTooLong, Forbidden, UnknownModel
 from proxy.kit.resilience import RETRY_COUNT, USER_AGENT, RetryPolicy

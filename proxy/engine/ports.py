@@ -1,23 +1,136 @@
-"""The interfaces that the engine needs: the client's side of an exchange, and the parts that know about exchanges
-(admission, the meter, the follower and others)."""
+"""What the engine asks of the world: transports, a planner, the client's side of an exchange, and the parts that know
+about exchanges (admission, the meter, the follower and others)."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from proxy.context.session import AssembledChat
 from proxy.engine.attempts import Inquiries
-from proxy.engine.exchange import Exchange, Settlement
-from proxy.engine.interfaces import Planner, Principal, Upstream
+from proxy.engine.exchange import Call, Exchange, Principal, Settlement
 from proxy.kit.clock import Clock
 from proxy.kit.errors import ProxyError
+from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
 from proxy.kit.value import dataclass, field
 from proxy.models import Deployment, Headers, Transport
 from proxy.models.deployments import ModelTable
+from proxy.planner.plan import Plan, PlanResult
 from proxy.prompts.window import CapabilityProfile, WindowParts
 from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.request import Inset, ParsedBody
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage
+
+
+class Answer(Protocol):
+    """An upstream's answer, opened: the status and headers are known, the body is still to be read."""
+
+    status: int
+    headers: Headers
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives. Raises UpstreamUnavailable or UpstreamTimeout if the connection breaks."""
+
+    async def aclose(self) -> None:
+        """Give the call up, or release its connection. May be called more than once."""
+
+
+@runtime_checkable
+class TellsUsage(Protocol):
+    """An answer that knows more about its usage than its chunks have shown."""
+
+    def usage_so_far(self) -> Mapping[str, object]:
+        """The usage that the provider has reported so far, as a usage object; empty if it has reported nothing."""
+
+
+class Upstream(Protocol):
+    """A transport. ``open`` raises ProxyError subclasses only; an upstream's own error is an Answer with its status."""
+
+    async def open(self, call: Call) -> Answer:
+        """Send the request and wait for status and headers."""
+
+    async def aclose(self) -> None:
+        """Release every connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A part that does not work as it should, and what is wrong with it. ``refuses``: requests are refused because of
+    it."""
+
+    part: str
+    message: str
+    refuses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """A chat request to be planned: its body, its sender, and the deployment that it goes to. ``assembled`` is set if
+    the body was assembled from structured context. ``inset`` are the operator's texts around the newest user message.
+    ``repeats_texts``: earlier turns may be sent again with their texts. Without ``has_body`` the plan only tells its
+    changes, and its body stays the original."""
+
+    parsed: ParsedBody
+    deployment: Deployment
+    principal: Principal
+    mode: Mode
+    now: float
+    assembled: AssembledChat | None = None
+    inset: Inset = Inset()
+    repeats_texts: bool = True
+    has_body: bool = True
+
+
+class Planner(Protocol):
+    """Plans requests, and learns from the exchanges that follow."""
+
+    def parse(self, body: bytes) -> ParsedBody:
+        """The body, parsed with the help of earlier requests. Another thread may call this. Raises InvalidRequest if
+        the body is no JSON object, and Unreadable if only the proxy cannot read it."""
+
+    async def assemble(
+        self,
+        sent: ParsedBody,
+        principal: Principal,
+        now: float,
+        *,
+        keeps_state: bool = True,
+        own_count: int | None = None,
+    ) -> AssembledChat:
+        """The request with its structured context as messages; ``now`` is when it arrived, in unix seconds. With
+        ``keeps_state``, the session keeps what it remembers of the request (its review, when panels have changed).
+        ``own_count`` is how many of its messages are the client's; they follow the operator's messages. None: all.
+        Raises InvalidRequest if the section that describes the context is not understood, PayloadTooLarge if it stands
+        for too much text, and MissingContent if it only names texts and they are not known."""
+
+    async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
+        """The parts of which an assembled request would consist at this deployment, with their tiers, as a value for
+        JSON. Nothing is sent or counted."""
+
+    async def tokens(self, parsed: ParsedBody) -> int | None:
+        """About how many tokens the messages and tools of a chat request have; None if they cannot be read."""
+
+    async def plan(self, request: PlanRequest) -> Plan:
+        """The plan for one chat request. Work that takes long is done without holding up the event loop.
+
+        Raises InvalidRequest if the body is no chat request. Any other error is contained: the plan is then the
+        original with the reason ``internal-error``.
+        """
+
+    def on_accepted(self, plan: Plan, now: float) -> None:
+        """The upstream accepted the request and its first byte arrived: commit the shadow cache."""
+
+    def refused(self, plan: Plan) -> None:
+        """The upstream refused the rewritten body: the original is sent in its place. Nothing is learnt yet, because
+        the upstream may refuse the original, too."""
+
+    def barred(self, plan: Plan) -> None:
+        """The upstream took the original after it had refused the rewritten body: bar this kind of plan for the
+        session."""
+
+    def on_completed(self, plan: Plan, usage: Usage | None, now: float) -> PlanResult:
+        """The exchange ended well (2xx): count stability once and learn from the reported usage. Not called after an
+        error, or after a cancel before the first byte."""
 
 
 class Meter(Protocol):

@@ -34,11 +34,10 @@ from proxy.engine.bodies import (
 )
 from proxy.engine.conclusion import Conclusion, own_headers
 from proxy.engine.custody import Custody, FileWatch, refers
-from proxy.engine.exchange import Exchange, ExchangeOutcome
+from proxy.engine.exchange import Call, Exchange, ExchangeOutcome, Principal
 from proxy.engine.headers import PROFILE_HEADER, for_client, form_of, get
 from proxy.engine.intake import Intake, path_for, refused_fields
-from proxy.engine.interfaces import Answer, Call, Principal
-from proxy.engine.ports import Client, Ports
+from proxy.engine.ports import Answer, Client, Ports
 from proxy.engine.relay import Accepted, AnswerRelay
 from proxy.engine.upstream_answer import check_status
 from proxy.kit.errors import Forbidden, InvalidRequest, UpstreamError, UpstreamUnavailable

@@ -21,10 +21,9 @@ import orjson
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
+from proxy.engine.exchange import Call, Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import BodyForm, for_client, form_of
-from proxy.engine.interfaces import Answer, Call, TellsUsage, Upstream
-from proxy.engine.ports import Client, ClientDisconnected, Ports
+from proxy.engine.ports import Answer, Client, ClientDisconnected, Ports, TellsUsage, Upstream
 from proxy.engine.upstream_answer import (
     ContinuedAnswer,
     ReturnedUsage,

@@ -32,10 +32,9 @@ import orjson
 
 from proxy.context import SECTION
 from proxy.engine.attempts import Attempts, failure_answered, failure_of
-from proxy.engine.exchange import Exchange
+from proxy.engine.exchange import Call, Exchange
 from proxy.engine.headers import form_of
-from proxy.engine.interfaces import Answer, Call
-from proxy.engine.ports import Client, Ports, UsageReports
+from proxy.engine.ports import Answer, Client, Ports, UsageReports
 from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.kit.resilience import Failure
 from proxy.kit.tasks import suppress_and_log

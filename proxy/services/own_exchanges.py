@@ -22,8 +22,7 @@ from typing import Final
 import orjson
 
 from proxy.engine.conclusion import Conclusion
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.engine.interfaces import Call, Principal
+from proxy.engine.exchange import Arrival, Call, Exchange, ExchangeOutcome, Planned, Principal, Requested
 from proxy.engine.ports import Follower, Ports
 from proxy.kit.clock import Clock
 from proxy.kit.errors import ProxyError, UpstreamError, UpstreamRejected, UpstreamTimeout

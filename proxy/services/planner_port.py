@@ -32,7 +32,8 @@ from proxy.context import SymbolMap
 from proxy.context.blocks import Circumstances, shown
 from proxy.context.panels.board import Board
 from proxy.context.session import AssembledChat, Dialogue, filled
-from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.exchange import Principal
+from proxy.engine.ports import PlanRequest
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.modes import Mode, Reason

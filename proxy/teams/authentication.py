@@ -25,7 +25,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any, TypeVar
 
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.kit.errors import NotReady, OutOfDate, StoreError, Unauthorized
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX, OWN_KEY_HEADER, client_key, sent_keys

@@ -22,8 +22,7 @@ from re import ASCII, compile
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Principal, Reservation
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Principal, Reservation, Settlement
 from proxy.kit.secrets import without_keys
 from proxy.kit.value import dataclass, field, replace
 from proxy.models import Deployment, Headers, RateLimit

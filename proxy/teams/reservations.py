@@ -15,8 +15,7 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Principal, Settlement
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.models import Deployment, Headers, Transport
 from proxy.models.bound import InputBound

@@ -31,7 +31,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from proxy.engine.interfaces import Fault
+from proxy.engine.ports import Fault
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SETTLED_S, Clock, Departure, SteadyClock
 from proxy.kit.errors import StoreError

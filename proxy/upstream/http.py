@@ -21,8 +21,9 @@ from urllib.parse import quote, unquote
 import aiohttp
 from yarl import URL
 
+from proxy.engine.exchange import Call
 from proxy.engine.headers import form_of, get
-from proxy.engine.interfaces import Answer, Call
+from proxy.engine.ports import Answer
 from proxy.engine.upstream_answer import ReadAhead, WholeAnswer
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable, error_body
 from proxy.kit.secrets import MOST_BYTES, Redaction, excerpt

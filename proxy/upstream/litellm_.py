@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from proxy.engine.interfaces import Answer, Call
+from proxy.engine.exchange import Call
+from proxy.engine.ports import Answer
 from proxy.engine.upstream_answer import WholeAnswer
 from proxy.kit.errors import (
     Forbidden,

@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 
 from proxy.app import composition
 from proxy.app.settings import Environment, load
-from proxy.app.web.app import Parts, create_app
+from proxy.app.web import Parts, create_app
 from proxy.app.web.connection import WireLimits, guarded_http
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.bench import bodies, servers

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.interfaces import Answer, Call
+from proxy.engine.exchange import Call
+from proxy.engine.ports import Answer
 from proxy.models import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC, NONE
 from proxy.upstream.litellm_ import LitellmUpstream

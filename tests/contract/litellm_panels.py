@@ -11,7 +11,8 @@ from proxy.app.factories import load_context_texts
 from proxy.app.inside import Callback, Host, Work
 from proxy.context.history.compaction import Compaction, digest_of_known
 from proxy.context.session import AssembledChat, AssemblyOptions
-from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.exchange import Principal
+from proxy.engine.ports import PlanRequest
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode

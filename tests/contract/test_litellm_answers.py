@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.interfaces import Call
+from proxy.engine.exchange import Call
 from proxy.kit.errors import InvalidRequest, NotFound
 from proxy.models import Deployment, Transport
 from proxy.protocol.providers import NONE

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from proxy.engine.interfaces import Answer, TellsUsage
+from proxy.engine.ports import Answer, TellsUsage
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.protocol.response.usage import Usage, usage_of
 from tests.contract.litellm_calls import (

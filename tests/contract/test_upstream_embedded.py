@@ -1,4 +1,4 @@
-"""What the engine relies on in a transport (``proxy.engine.interfaces.Upstream``), of the embedded one."""
+"""What the engine relies on in a transport (``proxy.engine.ports.Upstream``), of the embedded one."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.engine.interfaces import Answer
+from proxy.engine.ports import Answer
 from proxy.kit.errors import ProxyError
 from proxy.protocol.providers import PROFILES
 from tests.unit.upstream.embedded_client import Provider

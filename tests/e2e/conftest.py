@@ -11,12 +11,11 @@ import pytest
 from starlette.types import ASGIApp
 
 from proxy.app.factories import load_context_texts
-from proxy.app.web.app import Parts, create_app
+from proxy.app.web import Parts, create_app
 from proxy.context import SymbolIndexer
 from proxy.context.session import AssemblyOptions
 from proxy.engine import BodyLimits, Engine, Ports, RequestRules
-from proxy.engine.interfaces import Planner
-from proxy.engine.ports import Admission
+from proxy.engine.ports import Admission, Planner
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.clock import SystemClock

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from proxy.app.web.app import Parts, create_app
+from proxy.app.web import Parts, create_app
 from proxy.engine import Engine, Ports
 from proxy.kit.clock import SystemClock
 from proxy.models import Transport

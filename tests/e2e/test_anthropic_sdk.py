@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.kit.errors import Forbidden, RateLimited, Unauthorized
 from proxy.models import Headers
 from tests.doubles import OpenDoor

@@ -9,8 +9,9 @@ import pytest
 
 from proxy.engine import BodyLimits
 from proxy.engine.exchange import ExchangeOutcome
-from proxy.engine.interfaces import Plan, PlanRequest
+from proxy.engine.ports import PlanRequest
 from proxy.kit.errors import BudgetExceeded
+from proxy.planner.plan import Plan
 from tests.doubles import OpenDoor, PassthroughPlanner
 from tests.e2e.conftest import Proxy, Start
 from tests.e2e.provider import WAIT_S, Scripted, chunk, embedded_app, new_embedded, replies, streams

@@ -20,7 +20,7 @@ import pytest
 
 from proxy.app.composition import build
 from proxy.app.settings import load
-from proxy.app.web.app import create_app
+from proxy.app.web import create_app
 from proxy.models import Transport
 from tests.doubles import serving
 from tests.prometheus_server import GRAFANA, scraping, tool

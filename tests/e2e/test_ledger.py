@@ -18,7 +18,7 @@ import orjson
 import pytest
 from starlette.types import Receive, Send
 
-from proxy.engine.interfaces import Call
+from proxy.engine.exchange import Call
 from proxy.models import Deployment, Transport
 from proxy.models.bound import InputBound
 from proxy.protocol.providers import ANTHROPIC

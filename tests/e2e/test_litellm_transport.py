@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 
-from proxy.app.web.app import Parts, create_app
+from proxy.app.web import Parts, create_app
 from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.kit.modes import Mode

@@ -6,7 +6,8 @@ from random import Random
 
 import orjson
 
-from proxy.engine.interfaces import Answer, Call
+from proxy.engine.exchange import Call
+from proxy.engine.ports import Answer
 from proxy.kit.errors import ProxyError, UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.models import Headers
 from tests.fuzz.values import mutated, text, value
@@ -30,7 +31,7 @@ MORE: tuple[tuple[str, str], ...] = (
 
 
 class StrangeUpstream:
-    """``proxy.engine.interfaces.Upstream``. ``opened`` and ``closed`` count answers."""
+    """``proxy.engine.ports.Upstream``. ``opened`` and ``closed`` count answers."""
 
     def __init__(self) -> None:
         self.opened = 0

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from proxy.app import composition
 from proxy.app.settings import Environment, load
-from proxy.app.web.app import create_app
+from proxy.app.web import create_app
 from proxy.models import Transport
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.upstream.embedded import EmbeddedUpstream

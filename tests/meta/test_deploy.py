@@ -20,7 +20,7 @@ from tests.services import free_port
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: Any = yaml.safe_load((ROOT / "compose.yaml").read_text())
-PATHS = (ROOT / "proxy/app/web/app.py").read_text()
+PATHS = (ROOT / "proxy/app/web/__init__.py").read_text()
 
 
 def seconds(text: str) -> float:

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from proxy.app import composition
-from proxy.app.web.app import create_app
+from proxy.app.web import create_app
 from proxy.engine.conclusion import Line
 from proxy.protocol.request.tokens import bytes_over_four
 from tests.doubles import serving_here

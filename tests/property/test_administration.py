@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.app.admin import AdminService
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.kit.errors import Conflict, InvalidRequest, MethodNotAllowed, NotFound, Unauthorized
 from proxy.models import Deployment, Transport
 from proxy.protocol.providers import NONE

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.app.factories import load_context_texts
 from proxy.context import ContextFile, SymbolMap
 from proxy.context.session import AssemblyOptions
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MissingContent, PayloadTooLarge
 from proxy.kit.modes import Mode

@@ -12,7 +12,8 @@ import msgspec
 import orjson
 import pytest
 
-from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.exchange import Principal
+from proxy.engine.ports import PlanRequest
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit import secrets as redaction

@@ -14,7 +14,7 @@ from typing import Any
 
 from proxy.app.admin import AdminService, store_away
 from proxy.app.admin.reports import Query, View, ledger_entries
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.kit.errors import Conflict, Forbidden, InvalidRequest, MethodNotAllowed, NotFound, ProxyError, StoreError
 from proxy.teams import validation
 from proxy.teams.authentication import DEFAULT_TEAM, Directory, declared_id, digest_of, new_key

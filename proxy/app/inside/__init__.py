@@ -50,9 +50,18 @@ from proxy.app.settings import ConfigError, load_section, shadowing
 from proxy.engine import Conclusion, Ports
 from proxy.engine.attempts import OurEdit
 from proxy.engine.conclusion import own_headers
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested, Settlement
+from proxy.engine.exchange import (
+    Arrival,
+    Exchange,
+    ExchangeOutcome,
+    Planned,
+    Principal,
+    Requested,
+    Reservation,
+    Settlement,
+)
 from proxy.engine.headers import ID_HEADER, named_by
-from proxy.engine.interfaces import Plan, PlanRequest, Principal, Reservation
+from proxy.engine.ports import PlanRequest
 from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, Unauthorized
@@ -60,6 +69,7 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import Tasks, place_of, spawn
 from proxy.kit.value import dataclass
 from proxy.models import Deployment, Headers
+from proxy.planner.plan import Plan
 from proxy.protocol.request.demand import demand_of
 from proxy.protocol.request.message import may_be_signed
 from proxy.protocol.response.outcome import AnswerFacts

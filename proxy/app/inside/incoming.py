@@ -28,7 +28,7 @@ from prometheus_client.registry import Collector
 from proxy.app.factories import listed_model, price_source
 from proxy.app.settings import ModelEntry, Settings
 from proxy.engine.chat import MODE_HEADER
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.lru import LastUsed
 from proxy.kit.modes import Mode

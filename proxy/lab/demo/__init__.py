@@ -19,8 +19,9 @@ import orjson
 from openai import AsyncOpenAI
 from rich.table import Column, Table
 
+from proxy.engine.exchange import Call
 from proxy.engine.headers import get
-from proxy.engine.interfaces import Answer, Call, Upstream
+from proxy.engine.ports import Answer, Upstream
 from proxy.kit.clock import TIME_HEADER
 from proxy.kit.value import dataclass, field
 from proxy.lab import Step, Trace

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, structs
 
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, PromptInvalid, ProxyError

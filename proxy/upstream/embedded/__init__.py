@@ -36,7 +36,7 @@ from functools import cache, partial
 from hashlib import sha256
 from typing import Self
 
-from proxy.engine.interfaces import Call
+from proxy.engine.exchange import Call
 from proxy.kit.errors import UpstreamError, UpstreamRejected, UpstreamUnavailable, error_body
 from proxy.kit.value import dataclass
 from proxy.models import Deployment, Headers
@@ -103,7 +103,7 @@ class AccountTotals(BillSum):
 
 @dataclass(slots=True, repr=False)
 class EmbeddedAnswer:
-    """``proxy.engine.interfaces.Answer``, and the iterator over its own body: the chunks that are sent, and when.
+    """``proxy.engine.ports.Answer``, and the iterator over its own body: the chunks that are sent, and when.
     ``began`` is called at the first chunk. ``ended`` is called once, with the number of chunks sent so far, and whether
     the answer was given up before its end. ``breaks``: the connection breaks after the last chunk."""
 
@@ -172,7 +172,7 @@ def account_name(key: str) -> str:
 
 
 class EmbeddedUpstream:
-    """``proxy.engine.interfaces.Upstream`` without a network: every deployment's profile has a provider with its own
+    """``proxy.engine.ports.Upstream`` without a network: every deployment's profile has a provider with its own
     cache.
 
     ``Deployment.params`` may contain ``output_tokens`` (the approximate length of answers), ``first_byte_s`` and

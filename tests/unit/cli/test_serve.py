@@ -144,7 +144,7 @@ import asyncio, sys
 from pathlib import Path
 from proxy.app import composition
 from proxy.app.settings import load
-from proxy.app.web.app import create_app
+from proxy.app.web import create_app
 
 create_app(asyncio.run(composition.build(load(Path(sys.argv[1]), "http://localhost:9"))).parts)
 found = [name for name in sys.modules if name == "litellm" or name.startswith("litellm.")]

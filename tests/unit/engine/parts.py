@@ -8,12 +8,12 @@ import pytest
 
 from proxy.engine import BodyLimits, Breakers, Engine, Ports, RequestRules
 from proxy.engine.attempts import ONE_TRY, Inquiries
-from proxy.engine.exchange import Exchange
-from proxy.engine.interfaces import Answer, Call, Plan, Planner, PlanRequest, Principal, Upstream
-from proxy.engine.ports import ComposedRequest, ComposeRequest, UsageReports
+from proxy.engine.exchange import Call, Exchange, Principal
+from proxy.engine.ports import Answer, ComposedRequest, ComposeRequest, Planner, PlanRequest, Upstream, UsageReports
 from proxy.kit.errors import ContextTooLong, PayloadTooLarge, ProxyError, error_body
 from proxy.kit.resilience import RetryPolicy
 from proxy.models import Deployment, Headers, Transport
+from proxy.planner.plan import Plan
 from proxy.prompts.window import CapabilityProfile
 from proxy.prompts.window.fitting import Fitted
 from proxy.protocol.request import ParsedBody

@@ -10,8 +10,7 @@ import pytest
 
 from proxy.engine import BodyLimits
 from proxy.engine.bodies import FormScan, boundary_of, longest_s
-from proxy.engine.exchange import ExchangeOutcome
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import ExchangeOutcome, Principal
 from proxy.kit.errors import InvalidRequest
 from tests.doubles import ModelList, make_deployment
 from tests.examples import for_every

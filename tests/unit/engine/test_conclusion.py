@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from proxy.engine.conclusion import Followers, Line, exchange_values, shown_piece
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Settlement
-from proxy.engine.interfaces import PlanResult, Principal
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Principal, Settlement
+from proxy.planner.plan import PlanResult
 from proxy.protocol.response.usage import Usage
 from proxy.teams.bookings import settled_entry
 from tests.doubles import make_deployment

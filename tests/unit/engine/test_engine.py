@@ -8,11 +8,12 @@ from itertools import product
 import orjson
 import pytest
 
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Answer, Call, Plan, PlanRequest, PlanResult
+from proxy.engine.exchange import Call, Exchange, ExchangeOutcome, Settlement
+from proxy.engine.ports import Answer, PlanRequest
 from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.resilience import RetryPolicy
+from proxy.planner.plan import Plan, PlanResult
 from proxy.planner.planner import TierPlanner
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from proxy.engine.exchange import Principal
 from proxy.engine.headers import for_client, for_upstream, get, named_by, with_id, without_credentials
-from proxy.engine.interfaces import Principal
 from proxy.models import Deployment, Transport
 from proxy.protocol.providers import NONE
 from tests.doubles import make_deployment

@@ -9,9 +9,8 @@ import orjson
 import pytest
 
 from proxy.engine import BodyLimits
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome
+from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Principal
 from proxy.engine.intake import fitting as fitting_levels
-from proxy.engine.interfaces import Principal
 from proxy.kit.errors import ContextTooLong
 from proxy.kit.modes import Mode
 from proxy.models import Deployment

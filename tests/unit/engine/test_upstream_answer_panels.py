@@ -12,11 +12,11 @@ from proxy.context import Conversation, StructuredContext
 from proxy.context.blocks import Assembly, AssemblyKind
 from proxy.context.session import AssembledChat, Dialogue
 from proxy.engine import Breakers
-from proxy.engine.exchange import Exchange, ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Plan, PlanResult, Principal
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Principal, Settlement
 from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.resilience import BreakerPolicy, RetryPolicy
 from proxy.models import Deployment
+from proxy.planner.plan import Plan, PlanResult
 from proxy.protocol.request import ParsedBody
 from proxy.protocol.response.outcome import Outcome
 from proxy.protocol.response.usage import Usage

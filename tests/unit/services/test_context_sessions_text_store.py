@@ -11,7 +11,7 @@ from proxy.app.factories import load_context_texts
 from proxy.client import review_digest
 from proxy.context.form import text_digest
 from proxy.context.session import MOST_TEXT_BYTES, AssemblyOptions, blob_name, packed_text
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import MissingContent
 from proxy.kit.tasks import Aside

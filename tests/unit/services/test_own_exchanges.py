@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.engine.interfaces import Call, Principal
+from proxy.engine.exchange import Arrival, Call, Exchange, ExchangeOutcome, Planned, Principal, Requested
 from proxy.kit.errors import RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.models import Deployment, Transport

@@ -17,8 +17,7 @@ from proxy.context.history.compaction import CompactionTerms, compacted
 from proxy.context.panels import CacheTerms
 from proxy.context.session import AssembledChat, Dialogue
 from proxy.engine import Conclusion, Ports
-from proxy.engine.exchange import Arrival, Exchange, ExchangeOutcome, Planned, Requested
-from proxy.engine.interfaces import Call, Principal
+from proxy.engine.exchange import Arrival, Call, Exchange, ExchangeOutcome, Planned, Principal, Requested
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason

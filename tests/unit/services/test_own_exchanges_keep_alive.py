@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from proxy.engine import Conclusion, Engine, Ports
-from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.interfaces import Answer, Call
+from proxy.engine.exchange import Call, Exchange, ExchangeOutcome
+from proxy.engine.ports import Answer
 from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.exchange import Principal
+from proxy.engine.ports import PlanRequest
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import drain
 from proxy.planner.plan import Plan

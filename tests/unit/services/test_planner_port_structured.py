@@ -11,7 +11,7 @@ import pytest
 from proxy.app.factories import load_context_texts
 from proxy.context import ContextFile, SymbolMap
 from proxy.context.session import AssembledChat, AssemblyOptions
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode

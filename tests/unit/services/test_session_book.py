@@ -11,8 +11,8 @@ import pytest
 
 from proxy.app.admin.reports import sessions_answer
 from proxy.engine import Conclusion, Engine, Ports
-from proxy.engine.exchange import Exchange, Settlement
-from proxy.engine.interfaces import Answer, Call, Principal
+from proxy.engine.exchange import Call, Exchange, Principal, Settlement
+from proxy.engine.ports import Answer
 from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import InvalidRequest, MethodNotAllowed, NotFound

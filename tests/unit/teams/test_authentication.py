@@ -10,7 +10,7 @@ from itertools import product
 
 import pytest
 
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.kit.errors import NotReady, ProxyError, StoreError, Unauthorized
 from proxy.kit.modes import Mode
 from proxy.kit.secrets import KEY_PREFIX

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.engine.interfaces import PlanResult, Principal
+from proxy.engine.exchange import ExchangeOutcome, Principal, Settlement
 from proxy.kit.modes import Mode
 from proxy.models import Deployment, RateLimit, Transport
 from proxy.models.charges import Estimate, Rule
 from proxy.models.deployments import ListedModel, ModelTable
+from proxy.planner.plan import PlanResult
 from proxy.planner.record import Break, BreakKind
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NONE

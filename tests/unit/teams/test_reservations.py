@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import ExchangeOutcome, Principal, Settlement
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, Forbidden, RateLimited
 from proxy.kit.modes import Mode

@@ -8,8 +8,7 @@ from shutil import copytree
 import pytest
 
 from proxy.engine.conclusion import bill_of, owing
-from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import ExchangeOutcome, Principal, Settlement
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, StoreError
 from proxy.models import Deployment, RateLimit
 from proxy.models.charges import Rule

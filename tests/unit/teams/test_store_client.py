@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.errors import BudgetExceeded, StoreError
 from proxy.models.charges import Rule

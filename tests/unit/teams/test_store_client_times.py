@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.engine.interfaces import Fault
+from proxy.engine.ports import Fault
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import Departure, Readings, SteadyClock
 from proxy.kit.errors import StoreError

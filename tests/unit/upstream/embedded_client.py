@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.engine.interfaces import Call
+from proxy.engine.exchange import Call
 from proxy.models import Deployment, Transport
 from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from proxy.engine.interfaces import Answer
+from proxy.engine.ports import Answer
 from proxy.kit.errors import UpstreamUnavailable
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, OPENAI, OPENAI_EXPLICIT, PROFILES
 from proxy.protocol.request.tokens import bytes_over_four

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from proxy.engine.interfaces import Call
+from proxy.engine.exchange import Call
 from proxy.kit.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.http import EVENT_PIECE_BYTES, HttpUpstream
 from tests.doubles import make_deployment

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis.strategies import integers, lists, sampled_from
 
+from proxy.engine.exchange import Call
 from proxy.engine.headers import form_of
-from proxy.engine.interfaces import Call
 from proxy.kit.secrets import MOST_BYTES
 from proxy.models import Headers
 from proxy.upstream.http import redacted

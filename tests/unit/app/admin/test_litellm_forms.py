@@ -8,7 +8,7 @@ import pytest
 
 from proxy.app.admin import AdminService, litellm_forms
 from proxy.app.admin.litellm_forms import LitellmForms
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.kit.errors import InvalidRequest, NotReady, StoreError
 from proxy.kit.modes import Mode
 from proxy.storage import BudgetRecord, KeyRecord, LedgerEntry, Record, Settle, SpendQuery, TeamRecord

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.app.admin import AdminService
 from proxy.app.admin.litellm_forms import LitellmForms
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.kit.errors import InvalidRequest
 from proxy.storage import LedgerEntry, Settle, SpendQuery, SpendRow
 from proxy.storage.sqlite import MemoryStore

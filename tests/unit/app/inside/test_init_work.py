@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from proxy.app.inside import LONGEST_S, Attempt, OpenAttempts, ShareOfTime, timed
 from proxy.app.inside.incoming import Rewriting, StoodDown, rewriting
-from proxy.engine.interfaces import Plan
 from proxy.kit.modes import Mode
 from proxy.models import Headers
+from proxy.planner.plan import Plan
 from proxy.protocol.request import BodyChanges
 from proxy.protocol.request.reader import RequestReader
 from proxy.protocol.request.tokens import bytes_over_four

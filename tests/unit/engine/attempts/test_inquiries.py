@@ -6,8 +6,7 @@ import orjson
 import pytest
 
 from proxy.engine.attempts import Inquiries
-from proxy.engine.exchange import Exchange
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Exchange, Principal
 from proxy.kit.tasks import Aside
 from proxy.models import Headers
 from proxy.protocol.prices import Price

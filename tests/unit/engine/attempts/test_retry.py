@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.engine import Breakers
 from proxy.engine.attempts import Attempts, retry_after_s
-from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Principal
 from proxy.kit.errors import (
     BudgetExceeded,
     CircuitOpen,

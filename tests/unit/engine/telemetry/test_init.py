@@ -6,8 +6,7 @@ from functools import partial
 
 import pytest
 
-from proxy.engine.exchange import ExchangeOutcome, Settlement
-from proxy.engine.interfaces import Call, Principal, Reservation
+from proxy.engine.exchange import Call, ExchangeOutcome, Principal, Reservation, Settlement
 from proxy.engine.telemetry import MetricsMeter, error_kind, savings
 from proxy.engine.telemetry.metrics import ERROR_KINDS, Metrics
 from proxy.kit.modes import Mode, Reason

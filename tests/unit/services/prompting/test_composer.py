@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.engine.interfaces import Principal
+from proxy.engine.exchange import Principal
 from proxy.engine.ports import ComposedRequest, ComposeRequest
 from proxy.kit.errors import Forbidden, InvalidRequest, PromptInvalid
 from proxy.kit.tasks import Aside

@@ -12,9 +12,9 @@ import pytest
 from starlette.requests import Request
 from yarl import URL
 
-from proxy.app.web.app import PROBES, AllowedAddresses, Health, Parts, check_request_line, create_app, sent_path
+from proxy.app.web import PROBES, AllowedAddresses, Health, Parts, check_request_line, create_app, sent_path
 from proxy.engine import Engine, Ports
-from proxy.engine.interfaces import Fault, Upstream
+from proxy.engine.ports import Fault, Upstream
 from proxy.engine.telemetry.metrics import Metrics
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import MethodNotAllowed, NotFound
