@@ -137,7 +137,7 @@ DEFENCES = (
     Defence("litellm follows no redirects", "proxy.upstream.litellm_library:_follows_redirects", always(True),
             ["test_ssrf.py::test_litellm_follows_no_redirect"]),
     Defence("methods", "proxy.app.web:_METHODS", lambda old: (*old, "TRACE"),
-            ["../unit/app/web/test_app.py"]),
+            ["../unit/app/web/test_init.py"]),
     Defence("litellm's settings", "proxy.upstream.litellm_library:_SETTING", never,
             ["test_ssrf.py::test_a_name_that_stands_for_a_place_or_a_key_is_refused_where_litellm_could_obey_it"]),
     Defence("litellm's arguments", "proxy.upstream.litellm_library:_native", same,
