@@ -293,8 +293,8 @@ class Intake:
         return attempts, reach
 
     async def _reach(self, exchange: Exchange, client: Client, raw: Raw) -> Reach:
-        args = exchange.parsed, client, raw, exchange.principal
-        return await self._ports.aside.run_large(exchange.arrival.size, reach_of_request, *args)
+        run, size = self._ports.aside.run_large, exchange.arrival.size
+        return await run(size, reach_of_request, exchange.parsed, client, raw, exchange.principal)
 
     async def reserve(
         self,
@@ -316,12 +316,11 @@ class Intake:
             body = raw.body
         if body is not None and not exchange.sent:
             exchange.sent = ((body, 0),)
-        admission, further = self._ports.admission, Further()
-        if reach is not _NOT_ASKED or admission.limits(exchange.principal):
-            reach = await self._reach(exchange, client, raw) if reach is _NOT_ASKED else reach
-            further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
+        if reach is _NOT_ASKED and self._ports.admission.limits(exchange.principal):
+            reach = await self._reach(exchange, client, raw)
+        further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
         exchange.requested.further = further.deployments
-        await admission.reserve(exchange, (*attempts.others, *further.deployments))
+        await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
         if exchange.reservation is not None and exchange.reservation.is_limited:
             if raw.is_unread:
                 refuse_compressed()

@@ -308,26 +308,26 @@ _NOTABLE = re.compile(
 _LAST_TYPES = ("message_stop", "response.completed", "response.failed", "response.incomplete")
 
 
+@dataclass(slots=True, eq=False)
 class StreamFold:
     """A stream of server-sent events. ``drop_usage``: the client did not ask for the usage event. The event that ends
     a stream in its format, and what came with it, are held back until ``end`` or ``close``."""
 
-    def __init__(self, *, drop_usage: bool = False) -> None:
-        self._drop = drop_usage
-        self._cutter = EventCutter()
-        self._long: Outline | None = None
-        self._facts = AnswerFacts()
-        self._error: Mapping[str, object] | None = None
-        self._is_done = False
-        self._end: list[bytes] | None = None
-        self.events = 0
-        self._is_open = True
-        self._received = Received()
-        self.saw_content = False
-        self.written = 0
-        """How many events have come since the first text of the model. It grows while the model writes."""
-        self.keeps_end = False
-        """Whether the last event has come, and is held back until ``end`` or ``close``."""
+    drop_usage: bool = False
+    _cutter: EventCutter = field(default_factory=EventCutter)
+    _long: Outline | None = None
+    _facts: AnswerFacts = field(default_factory=AnswerFacts)
+    _error: Mapping[str, object] | None = None
+    _is_done: bool = False
+    _end: list[bytes] | None = None
+    events: int = 0
+    _is_open: bool = True
+    _received: Received = field(default_factory=Received)
+    saw_content: bool = False
+    written: int = 0
+    """How many events have come since the first text of the model. It grows while the model writes."""
+    keeps_end: bool = False
+    """Whether the last event has come, and is held back until ``end`` or ``close``."""
 
     @property
     def is_between(self) -> bool:
@@ -416,7 +416,7 @@ class StreamFold:
             payload = told = {**told, "error": told.get("error") or told or {"type": "error"}}
         self._learn(payload)
         # Servers write such an event with an empty list of choices, with null, or without choices.
-        drops = self._drop and not told.get("choices") and "error" not in told
+        drops = self.drop_usage and not told.get("choices") and "error" not in told
         return b"" if drops and isinstance(told.get("usage"), dict) else event
 
     def _learn(self, payload: object) -> None:

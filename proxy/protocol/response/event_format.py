@@ -22,6 +22,7 @@ import orjson
 
 from proxy.kit.errors import ErrorForm, UpstreamUnavailable, sse_error
 from proxy.kit.secrets import MOST_BYTES, Redaction, excerpt
+from proxy.kit.value import dataclass, field
 from proxy.protocol.wire.json_body import behind_space, read_or_mended, values_within
 
 MAX_EVENT_BYTES = 1 << 20
@@ -57,17 +58,17 @@ class EventPart(Enum):
     """Blank lines between events."""
 
 
+@dataclass(slots=True, eq=False)
 class EventCutter:
     """Cuts a stream of events into parts. Together, the parts have all bytes of the stream."""
 
-    def __init__(self) -> None:
-        # The pieces are joined only once, so that small pieces take no more time than large ones.
-        self._waiting: list[bytes] = []
-        self._size = 0
-        self._edge = b""  # the last bytes that wait or, for a long event, the last bytes that were given out
-        self._is_long = False
-        self.is_between = True
-        """Whether no part of the next event has come yet. It is read for every chunk, and is known for most of them."""
+    # The pieces are joined only once, so that small pieces take no more time than large ones.
+    _waiting: list[bytes] = field(default_factory=list)
+    _size: int = 0
+    _edge: bytes = b""  # the last bytes that wait or, for a long event, the last bytes that were given out
+    _is_long: bool = False
+    is_between: bool = True
+    """Whether no part of the next event has come yet. It is read for every chunk, and is known for most of them."""
 
     def feed(self, chunk: bytes) -> list[tuple[bytes, EventPart]]:
         """The parts that are complete with this chunk."""
@@ -137,18 +138,18 @@ ERROR_EDGE_BYTES = 32
 error."""
 
 
+@dataclass(slots=True, eq=False)
 class ErrorEvents:
     """The events of one stream."""
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
-        self._cutter = EventCutter()
-        self._is_long = False
-        """Whether pieces of a long event have come, and the event has not ended."""
-        self._waiting = b""
-        """The bytes of a long event that have not passed, because an error begins or may begin in them."""
-        self._is_dropping = False
-        """Whether the rest of the long event belongs to an error that was replaced, and is dropped."""
+    _redaction: Redaction
+    _cutter: EventCutter = field(default_factory=EventCutter)
+    _is_long: bool = False
+    """Whether pieces of a long event have come, and the event has not ended."""
+    _waiting: bytes = b""
+    """The bytes of a long event that have not passed, because an error begins or may begin in them."""
+    _is_dropping: bool = False
+    """Whether the rest of the long event belongs to an error that was replaced, and is dropped."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns what may be passed on: whole events, and pieces of long ones."""
@@ -209,14 +210,14 @@ def _is_error(event: bytes) -> bool:
 _BEFORE_BYTES = 4 << 10
 
 
+@dataclass(slots=True, eq=False)
 class ErrorBody:
     """One body."""
 
-    def __init__(self, redaction: Redaction) -> None:
-        self._redaction = redaction
-        self._waiting = b""
-        """The bytes that have not passed, because an error begins or may begin in them."""
-        self._is_searched = False
+    _redaction: Redaction
+    _waiting: bytes = b""
+    """The bytes that have not passed, because an error begins or may begin in them."""
+    _is_searched: bool = False
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk. Returns the bytes that may be passed on."""

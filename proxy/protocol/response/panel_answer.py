@@ -249,19 +249,19 @@ class PanelBody:
         return kept if answer is None else dumps(answer.payload)
 
 
+@dataclass(slots=True, eq=False)
 class PanelStream:
     """An answer that is a stream of events. ``size`` is how many bytes are kept."""
 
-    def __init__(self) -> None:
-        self._cutter = EventCutter()
-        self._said: list[bytes] = []
-        self._held: list[dict[str, Any]] = []
-        self._end: list[bytes] = []
-        self._calling: set[str] = set()
-        self._is_long = False
-        self.size = 0
-        self.is_over = False
-        """Whether the last event has come."""
+    _cutter: EventCutter = field(default_factory=EventCutter)
+    _said: list[bytes] = field(default_factory=list)
+    _held: list[dict[str, Any]] = field(default_factory=list)
+    _end: list[bytes] = field(default_factory=list)
+    _calling: set[str] = field(default_factory=set)
+    _is_long: bool = False
+    size: int = 0
+    is_over: bool = False
+    """Whether the last event has come."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk. Returns the bytes that may pass now."""
