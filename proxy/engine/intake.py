@@ -318,7 +318,8 @@ class Intake:
             exchange.sent = ((body, 0),)
         if reach is _NOT_ASKED and self._ports.admission.limits(exchange.principal):
             reach = await self._reach(exchange, client, raw)
-        further = further_of(self._ports.models, reach, exchange.requested.model, attempts.deployment)
+        models, asked_for = self._ports.models, exchange.requested.model
+        further = Further() if reach is _NOT_ASKED else further_of(models, reach, asked_for, attempts.deployment)
         exchange.requested.further = further.deployments
         await self._ports.admission.reserve(exchange, (*attempts.others, *further.deployments))
         if exchange.reservation is not None and exchange.reservation.is_limited:

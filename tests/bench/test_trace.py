@@ -13,7 +13,7 @@ from tests.bench.trace import traced
 MOST = {
     (1_000, False): {"functions": 318, "files": 59, "calls": 514},
     (50_000, False): {"functions": 431, "files": 64, "calls": 791},
-    (1_000, True): {"functions": 346, "files": 60, "calls": 1836},  # an answer of 202 events
+    (1_000, True): {"functions": 343, "files": 60, "calls": 1833},  # an answer of 202 events
 }
 """The figures of ``make trace ARGS="SIZE [--stream]"``. Lower them with the code; versions of the libraries may
 differ a little."""
