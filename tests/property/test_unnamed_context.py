@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.exchange import Principal
+from proxy.engine.ports import PlanRequest
 from proxy.kit.modes import Mode
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request import parse_body
