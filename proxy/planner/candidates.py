@@ -17,7 +17,7 @@ from proxy.kit.value import dataclass, field, in_common, replace
 from proxy.planner.forecast import Candidate, Forecast, PauseForecast, PieceForecast, outlook
 from proxy.planner.layout import Layout, Placement, drops, honoured, place, place_given, read_gain, slots_of
 from proxy.planner.observation import RequestObservation
-from proxy.planner.orders import RequestElements, behind_prefix, by_tiers, valid_prefix, whole_groups
+from proxy.planner.orders import RequestElements, before_moving, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.planner.render import are_ordered, off_notices
 from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
@@ -411,10 +411,15 @@ def _orders(
             order = by_tiers(elements, tracker.tier, tracker.entered, weight, tracker.unmarked(tracker.tokens()))
             yield order, None, Reason.ORDERED
             continue
-        for kept, base in _prefixes(inputs, elements, pricing):
-            yield behind_prefix(elements, kept, weight), base, Reason.KEPT
-        for each in (weight, *others):
-            yield behind_prefix(elements, (), each), None, Reason.ORDERED
+        orders = [
+            *((behind_prefix(elements, kept, weight), base) for kept, base in _prefixes(inputs, elements, pricing)),
+            *((behind_prefix(elements, (), each), None) for each in (weight, *others)),
+        ]
+        for order, base in orders:
+            reason = Reason.ORDERED if base is None else Reason.KEPT
+            yield order, base, reason
+            if elements.moving:
+                yield before_moving(elements, order), base, reason
 
 
 def _prefixes(

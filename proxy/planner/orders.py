@@ -78,7 +78,8 @@ class RequestElements:
     the last exchange. ``natural`` is all of this in the client's order. ``groups`` are the context messages, ``items``
     are the movable pieces, and ``sizes`` are their tokens. ``documents`` are the pieces that are moved out of the
     system text. ``notices`` are system messages behind the preamble, if the upstream moves them to the front. Nothing
-    is put in front of, or between, the first ``still`` turns.
+    is put in front of, or between, the first ``still`` turns. ``moving`` are messages of the proxy's own among the
+    turns (``Route.moving``).
     """
 
     tools: tuple[Element, ...]
@@ -92,6 +93,7 @@ class RequestElements:
     sizes: Mapping[str, int]
     notices: tuple[Element, ...]
     still: int
+    moving: Mapping[int, float] = field(default_factory=dict)
     documents: Mapping[str, Element] = field(default_factory=dict)
 
     @property
@@ -147,6 +149,7 @@ def request_elements(
         sizes=sizes,
         notices=notices,
         still=sum(turn.message < recognised.still for turn in turns) if recognised.still else 0,
+        moving=recognised.moving,
     )
 
 
@@ -263,6 +266,22 @@ def behind_prefix(elements: RequestElements, kept: Sequence[Element], weight: We
     return (*preamble, *kept, *documents, *notices, *turns, *context, *elements.tail)
 
 
+def before_moving(elements: RequestElements, order: tuple[Element, ...]) -> tuple[Element, ...]:
+    """The order with the proxy's own messages that may soon stand elsewhere (live panels), and the turns behind them,
+    put behind the context. The order stays as it is if there are no such messages."""
+    turns, moving = elements.turns, elements.moving
+    first = next((at for at, turn in enumerate(turns) if moving.get(turn.message, 0.0) > 0), len(turns))
+    while 0 < first < len(turns) and turns[first - 1].message in moving:
+        first -= 1  # what stands around the panels stays with them
+    loose = turns[first:]
+    if not loose or first < elements.still:
+        return order
+    start, end = next(at for at, one in enumerate(order) if one is loose[0]), len(order) - len(elements.tail)
+    if order[start : start + len(loose)] != loose:
+        return order
+    return (*order[:start], *order[start + len(loose) : end], *loose, *elements.tail)
+
+
 def documents_left(elements: RequestElements, kept: Sequence[Element], weight: Weight) -> list[Element]:
     """The documents that ``kept`` does not hold, the most stable first."""
     done = {e.key for e in kept if e.kind is ElementKind.DOCUMENT}
@@ -295,7 +314,8 @@ def valid_prefix(
         is_open = element is None and changed is not None
         element = changed.get(one) if element is None and changed is not None else element
         # Nothing may be put between a turn and its answer. (An aborted exchange was sent once without its answer.)
-        is_answered = 0 < next_turn < len(elements.turns) and elements.turns[next_turn].role in ANSWER_ROLES
+        turn = elements.turns[next_turn] if 0 < next_turn < len(elements.turns) else None
+        is_answered = turn is not None and turn.role in ANSWER_ROLES and turn.message not in elements.moving
         if element is None or element.key in used or next_turn < elements.still or is_answered:
             break
         used.add(element.key)
