@@ -8,7 +8,8 @@ import orjson
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from proxy.engine.interfaces import PlanRequest, Principal
+from proxy.engine.exchange import Principal
+from proxy.engine.ports import PlanRequest
 from proxy.kit.modes import Mode
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request import parse_body
