@@ -30,7 +30,7 @@ NEIGHBOURS = {
     "models": "unit/models/test_charges.py",
     "protocol/providers": "unit/protocol/providers/test_init.py",
     "protocol/recognition": "unit/protocol/recognition/test_pieces.py",
-    "__init__.py": "meta/test_names_users_hold.py",
+    "core": "meta/test_names_users_hold.py",
     "protocol/request": "unit/protocol/request/test_transcript_view.py",
     "protocol/response": "unit/protocol/response/test_init_folds.py",
     "planner/observation.py": "unit/planner/test_session.py",
