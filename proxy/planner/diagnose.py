@@ -240,7 +240,7 @@ class Comparison(Struct, frozen=True):
     old: PromptRecord
     found: Difference | None
     cuts: Cuts = {}
-    marks_own: bool = True
+    marks_own: bool = False
 
     def diagnosed(
         self, usage: Usage | None, profile: CacheProfile, price: Price | None = None, deviation: str = ""
