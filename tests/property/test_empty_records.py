@@ -14,7 +14,7 @@ from tests.examples import for_every
 # A piece or a break without a place, a prompt of which nobody knows how much is stored, and versions.
 NOT_EMPTY = [("place", -1), ("stored", -1), ("version", VERSION), ("v", FINGERPRINT_VERSION)]
 # What is learnt begins with what was fitted beforehand (proxy/planner/NUMBERS.md), and the tiers with their policy.
-FITTED = frozenset({"means", "precisions", "tracker"})
+FITTED = frozenset({"means", "precisions", "rate", "tracker"})
 
 
 def records() -> Iterator[type[Struct]]:
