@@ -173,7 +173,7 @@ class World:
 
     def raw(self, data: bytes, *, quiet_s: float | None = None, timeout_s: float = WAIT_S) -> bytes:
         """Everything that the proxy sends back for these bytes, until it closes the connection, or, where ``quiet_s``
-        is given, has been quiet for that long."""
+        is given, has been quiet for that long. A reset is an error: the client could have lost its answer."""
         with self.connect(timeout_s) as connection:
             received = b""
             try:
@@ -184,8 +184,6 @@ class World:
                     received += chunk
             except TimeoutError:
                 assert quiet_s is not None, f"no end of the answer: {received[:500]!r}"
-            except (ConnectionResetError, BrokenPipeError):
-                pass
             return received
 
     def connect(self, timeout_s: float = WAIT_S) -> socket.socket:

@@ -123,8 +123,8 @@ class WireLimits:
     """Bounds on a connection. ``head_bytes``, ``headers`` and ``head_s`` bound the head of a request (request line and
     headers): its bytes, the number of headers, and the seconds until it is complete.
 
-    ``send_s`` is how long a client may leave sent bytes unread. ``linger_s`` is how long the rest of a refused request
-    is read, so that the answer is not lost.
+    ``send_s`` is how long a client may leave sent bytes unread. ``linger_s`` is how long the rest of a request is read
+    and dropped behind an answer that did not need it.
     """
 
     head_bytes: int = 64 << 10
@@ -164,6 +164,20 @@ if HttpToolsProtocol is not None:
 
         cycle.send = send_unframed
 
+    class _Arriving:
+        """The transport of an answer while its request is still arriving. It is closed as ``_GuardedProtocol.end``
+        does; an answer that breaks off is not ended, because its client has to notice."""
+
+        def __init__(self, protocol: "_GuardedProtocol") -> None:
+            self._protocol, self._cycle = protocol, protocol.cycle
+            self.write = protocol.transport.write
+
+        def close(self) -> None:
+            if self._cycle.response_complete:
+                self._protocol.end()
+            else:
+                self._protocol.transport.close()
+
     class _Parser(HttpRequestParser):
         """Reads a request that asks for another protocol like any other request (RFC 9110 section 7.8). Java's client
         writes a body behind such a head. httptools would end the request at its head, and would take the body for
@@ -201,6 +215,7 @@ if HttpToolsProtocol is not None:
         _deadline: asyncio.TimerHandle | None = None
         _stall: asyncio.TimerHandle | None = None
         _half_closed: HalfClosed | None = None
+        _has_ended = False
         # The requests that are not answered completely: the one that is served, and those that wait behind it.
         _cycles: Sequence[Any] = ()
 
@@ -219,7 +234,7 @@ if HttpToolsProtocol is not None:
         def eof_received(self) -> bool:  # type: ignore[override]
             """The client has closed its side. Returns whether the connection stays open: it does if a complete request
             is being served whose answer the client may still await."""
-            if self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+            if self._has_ended or self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
                 return False
             self.cycle.keep_alive = False
             # uvicorn before 0.54 closes the connection without announcing it.
@@ -264,7 +279,20 @@ if HttpToolsProtocol is not None:
                 self.transport.abort()
             super().timeout_keep_alive_handler()
 
+        def end(self) -> None:
+            """Close the connection behind an answer whose client may still be sending. A system that closes a
+            connection with unread bytes resets it, and the client loses the answer (RFC 9112 section 9.6). So this
+            side ends, and what still arrives is dropped until the client ends its side."""
+            self._has_ended = True
+            self._drop_deadline()
+            self._deadline = self.loop.call_later(self.limits.linger_s, self.transport.abort)
+            self.flow.resume_reading()
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+
         def data_received(self, data: bytes) -> None:
+            if self._has_ended:
+                return
             self._head_bytes += len(data)
             super().data_received(data)
             if not (self._head_bytes or self.headers) or self.transport.is_closing():
@@ -304,6 +332,7 @@ if HttpToolsProtocol is not None:
             self.headers = []  # the trailers, which are dropped
             if self.cycle.scope["http_version"] == "1.0":
                 _end_with_connection(self.cycle)
+            self.cycle.transport = _Arriving(self)  # type: ignore[assignment]
             self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
         def on_body(self, body: bytes) -> None:
@@ -316,6 +345,7 @@ if HttpToolsProtocol is not None:
             self._in_head = True
             self._head_bytes = 0
             self._drop_deadline()
+            self.cycle.transport = self.transport
             self.scope["extensions"][EXTENSION].is_complete = True  # type: ignore[attr-defined]
             super().on_message_complete()
 
@@ -360,13 +390,12 @@ if HttpToolsProtocol is not None:
                     answer.on_left()
 
         def _refuse(self, error: ProxyError) -> None:
-            self._drop_deadline()
             if not any(one.response_started and not one.response_complete for one in self._cycles):
                 body = error_body(error)
                 head = STATUS_LINE[error.status] + b"content-type: application/json\r\nconnection: close\r\n"
                 self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
             self._disconnect()
-            self.transport.close()
+            self.end()
 
 
 # A body may take one more second for each of these units, because an upload over a slow line is not an attack.
