@@ -2,12 +2,16 @@
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import NoReturn
 
 import pytest
+
+STRATIFORM = (sys.executable, "-c", "import sys; from proxy.cli import main; sys.exit(main())")
+"""The command, where it may not be installed."""
 
 # The kernel gives higher ports (32768 and more) to connections, and to servers that ask for any port.
 _FIRST_PORT = 11_000

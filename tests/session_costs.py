@@ -10,7 +10,7 @@ from dataclasses import replace
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
 from proxy.lab.replay import CLIENT, COMPARED, Account
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.planner.shadow import most_regret
 from proxy.protocol.providers import ANTHROPIC, EMBEDDED, CacheProfile, Family
 from proxy.protocol.request.reader import Route

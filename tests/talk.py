@@ -9,9 +9,9 @@ from plugins.aider import AiderRecogniser
 from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.kit.modes import Mode
+from proxy.planner import TierPlanner
 from proxy.planner.candidates import PlanAnalysis
 from proxy.planner.plan import Plan, PlannerOptions, PlanResult
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC, CacheProfile
 from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.reader import Route

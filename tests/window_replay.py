@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from proxy.engine.ports import ComposedRequest
 from proxy.kit.modes import Mode
 from proxy.models import Deployment, Transport
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.prompts.window import Capability, CapabilityProfile
 from proxy.protocol.caches import Bill
 from proxy.protocol.providers import CacheProfile

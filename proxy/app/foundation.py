@@ -26,8 +26,8 @@ from proxy.kit.messages import join, nearest, shown
 from proxy.kit.tasks import Aside, Tasks, cancel, repeat, spawn
 from proxy.kit.value import dataclass
 from proxy.models.deployments import ModelTable, token_limits
+from proxy.planner import TierPlanner
 from proxy.planner.plan import PlannerOptions
-from proxy.planner.planner import TierPlanner
 from proxy.prompts import Allowed, NamesOf, PromptLayer, PromptRules, PromptTerms, layered, only_itself
 from proxy.prompts.window import WindowRules
 from proxy.protocol.access import matches

@@ -2,7 +2,7 @@
 first.
 
 The weights of entries are estimates in bytes, taken from the lengths of what an entry holds: an exact count would cost
-more than it is worth. A test compares the estimates with real memory (tests/unit/planner/test_planner_memory.py).
+more than it is worth. A test compares the estimates with real memory (tests/unit/planner/test_init_memory.py).
 """
 
 import math

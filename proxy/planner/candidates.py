@@ -16,13 +16,12 @@ from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field, in_common, replace
 from proxy.planner.forecast import Candidate, Forecast, PauseForecast, PieceForecast, outlook
 from proxy.planner.layout import Layout, Placement, drops, honoured, place, place_given, read_gain, slots_of
-from proxy.planner.observation import RequestObservation
+from proxy.planner.observation import AppliedTexts, RequestObservation
 from proxy.planner.orders import RequestElements, before_moving, behind_prefix, by_tiers, valid_prefix, whole_groups
 from proxy.planner.render import are_ordered, off_notices
 from proxy.planner.session import Session, SessionKeys
 from proxy.planner.shadow import ShadowCaches, cost_of
 from proxy.planner.tiers import Tier
-from proxy.planner.turn_texts import AppliedTexts
 from proxy.planner.volatile_lines import Regions
 from proxy.protocol.caches import Bill, Cache, Life, PromptPositions
 from proxy.protocol.providers import CacheProfile, Dialect, Family

@@ -319,7 +319,7 @@ class Forecast:
                 return self.pieces.hazards.get(element.item.key, 0.0) if element.item is not None else 0.0
 
 
-def forecast(
+def forecast_of(
     session: Session,
     observation: RequestObservation,
     recognised: RecognisedRequest,

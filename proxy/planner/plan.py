@@ -22,7 +22,7 @@ from proxy.kit.value import dataclass, digest, field, replace
 from proxy.planner.candidates import IncomingChat, PlanAnalysis, TextsInFlight
 from proxy.planner.diagnose import Comparison, compared
 from proxy.planner.layout import given_members, slots_of
-from proxy.planner.observation import commit_preamble, commit_reading, followed
+from proxy.planner.observation import Again, StoredPrompt, commit_preamble, commit_reading, followed
 from proxy.planner.record import (
     IMAGE_SHOWN,
     IMAGES,
@@ -39,7 +39,6 @@ from proxy.planner.session_record import Inventory, ListedItem, ListedSection
 from proxy.planner.shadow import LOST, Deviation, Observation, ShadowCaches, cost_of, missing, unpredicted_cost
 from proxy.planner.sharing import SentForm
 from proxy.planner.tiers import CACHED, Change, Tier, Tracked
-from proxy.planner.turn_texts import Again, StoredPrompt
 from proxy.protocol.caches import Bill, Cache, PromptPositions
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import NO_BOUNDARIES, Family

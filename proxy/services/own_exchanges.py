@@ -31,9 +31,9 @@ from proxy.kit.tasks import Tasks, end_within, spawn, suppress_and_log
 from proxy.kit.value import dataclass, field, replace
 from proxy.models import Deployment, Transport
 from proxy.models.charges import most_cost, nanos, runs_on
+from proxy.planner import TierPlanner
 from proxy.planner.keep_alive import RefreshPlan
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.caches import Bill
 from proxy.protocol.prices import Price
 from proxy.protocol.request.demand import PLAIN, Demand, Wants

@@ -39,9 +39,9 @@ from proxy.kit.errors import InvalidRequest, MissingContent
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.tasks import LARGE_BYTES, OBJECT_BYTES, Aside, Tasks, drain, place_of, spawn, suppress_and_log, work_in
 from proxy.models import Deployment
+from proxy.planner import TierPlanner
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan, PlanResult
-from proxy.planner.planner import TierPlanner
 from proxy.planner.record import VERSION, Fingerprint, line_of
 from proxy.planner.tiers import Change
 from proxy.protocol.prices import Price, cost

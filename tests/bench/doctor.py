@@ -20,6 +20,7 @@ import orjson
 
 from tests.bench.__main__ import traces_folder
 from tests.doctor_logs import START, recording, talk
+from tests.services import STRATIFORM
 
 _SIZES_MB = (12, 1000)
 _ROUND_S = 10_000.0
@@ -60,7 +61,7 @@ def _rows() -> Iterator[dict[str, Any]]:
 
 def _measured(log: Path) -> str:
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    command = [sys.executable, "-m", "proxy.cli", "doctor", str(log), "--json"]
+    command = [*STRATIFORM, "doctor", str(log), "--json"]
     calls = orjson.loads(subprocess.run(command, capture_output=True, check=True).stdout)["calls"]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

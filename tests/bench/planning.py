@@ -7,8 +7,8 @@ from pathlib import Path
 
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode, Reason
+from proxy.planner import TierPlanner
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import quick

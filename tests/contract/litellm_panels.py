@@ -18,7 +18,7 @@ from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
 from proxy.models import Deployment, Transport
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.providers import NONE, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler

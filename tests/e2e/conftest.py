@@ -21,7 +21,7 @@ from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.clock import SystemClock
 from proxy.kit.tasks import Aside
 from proxy.models import Transport
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.context_assembler import ContextAssembler

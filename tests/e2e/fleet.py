@@ -9,7 +9,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
@@ -26,6 +25,7 @@ import yaml
 from starlette.types import Receive, Send
 
 from tests.receiver import Received, Receiver, head, part
+from tests.services import STRATIFORM
 from tests.waiting import MOST_S, until
 
 MODEL = "gpt-metered"
@@ -131,7 +131,7 @@ def fleet(folder: Path, config: dict[str, object], workers: int = 1, *, wait_s: 
     environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proxy.cli", "serve", "--config", str(file), "--workers", str(workers)],
+            [*STRATIFORM, "serve", "--config", str(file), "--workers", str(workers)],
             stdout=sink,
             stderr=sink,
             env=environment,

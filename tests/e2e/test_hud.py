@@ -4,7 +4,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from openai import OpenAI
 
 from tests.examples import chosen
 from tests.pages import OPEN
+from tests.services import STRATIFORM
 from tests.waiting import until
 
 
@@ -31,7 +31,7 @@ def test_the_terminal_shows_each_request_in_its_tiers(tmp_path: Path, encoding: 
 
     threading.Thread(target=listen, daemon=True).start()
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy.cli", "serve", "--config", str(file), "--hud"],
+        [*STRATIFORM, "serve", "--config", str(file), "--hud"],
         stdout=subprocess.DEVNULL,
         stderr=terminal,
         env={**os.environ, "PYTHONIOENCODING": encoding, "TERM": "xterm", "COLUMNS": "120"},

@@ -13,7 +13,7 @@ from proxy.engine import Engine, Ports
 from proxy.engine.exchange import ExchangeOutcome
 from proxy.kit.modes import Mode
 from proxy.models import Transport
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.protocol.response.usage import Usage

@@ -81,7 +81,7 @@ FEATURES = (
             ("made-readers-mark", "anthropic")),
     Feature("results that a client clears", "proxy.planner.change_rates:_is_clearing", always(False),
             ("made-forgetful", "anthropic")),
-    Feature("an operator's texts are sent again with their turns", "proxy.planner.turn_texts:applies_again",
+    Feature("an operator's texts are sent again with their turns", "proxy.planner.observation:applies_again",
             always(False), ("demo-agent-reminded", "anthropic")),
     Feature("the one-hour life", "proxy.planner.forecast:outlook", always(None), ("made-forgetful", "anthropic")),
     Feature("pauses promise more than they keep", "proxy.planner.forecast:_CAUTION", constant(1.0),

@@ -16,8 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.lab.replay import OURS, Setting, counted_once, replay
 from proxy.lab.replay.command import assembler_maker
+from proxy.planner.observation import Again
 from proxy.planner.plan import PlannerOptions
-from proxy.planner.turn_texts import Again
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.recognition import Recogniser
 from proxy.protocol.request.tokens import Encode

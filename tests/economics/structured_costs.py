@@ -10,7 +10,7 @@ from proxy.kit.modes import Mode
 from proxy.lab import Step
 from proxy.lab.replay import COMPARED, ReplayedContexts
 from proxy.lab.replay.command import assembler_maker
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.planner.shadow import most_regret
 from proxy.protocol.providers import PROFILES, CacheProfile
 from proxy.protocol.recognition import Recogniser

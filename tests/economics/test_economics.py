@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.planner.turn_texts import Again
+from proxy.planner.observation import Again
 from proxy.protocol.providers import PROFILES
 from tests.documents import Page
 from tests.economics import __main__ as command

@@ -13,8 +13,8 @@ from random import Random
 
 from proxy.kit.modes import Mode
 from proxy.lab.demo import Sample
+from proxy.planner.observation import Again
 from proxy.planner.plan import PlannerOptions
-from proxy.planner.turn_texts import Again
 from proxy.protocol.providers import PROFILES, CacheProfile
 from proxy.protocol.request import Inset
 from proxy.protocol.request.reader import Route

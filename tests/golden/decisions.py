@@ -17,10 +17,10 @@ from textwrap import wrap
 from msgspec import Struct
 
 from proxy.kit.modes import Mode
+from proxy.planner import TierPlanner
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.diagnose import Conversations, Exchanged
 from proxy.planner.plan import Plan, PlanResult, breakpoints, inventory_of
-from proxy.planner.planner import TierPlanner
 from proxy.planner.record import Break, Fingerprint, line_of, read_line, wire_record
 from proxy.planner.sharing import COHORT, HEAD, SESSION, PackedCohort, PackedHead, PackedSession
 from proxy.protocol.caches import Bill

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.services import STRATIFORM
+
 ROOT = Path(__file__).parents[2]
 JUDGES = ("tests/unit", "tests/contract", "tests/golden", "tests/fidelity", "tests/e2e")
 # These read tables of the whole product, which name all of its parts.
@@ -150,7 +152,7 @@ def test_without_its_folder_and_one_line_everything_else_works(one: Slice, tmp_p
         path.unlink()
     python(root, "-m", "mypy")
     python(root, "-c", IMPORTS, *modules(root))
-    said = python(root, "-m", "proxy.cli", *one.words, status=one.status)
+    said = python(root, *STRATIFORM[1:], *one.words, status=one.status)
     assert one.told in said
     ignored = (f"--ignore={path}" for path in TABLES)
     python(root, "-m", "pytest", "-q", "-n", "2", "-m", "not slow", *ignored, *JUDGES)

@@ -19,7 +19,7 @@ _ROWS = _ROW.findall((_PROXY / "planner" / "NUMBERS.md").read_text())
 
 _PACKAGES = ("planner",)
 _MODULES = (
-    "prompts.steadiness", "context.history.compaction", "context.panels.board",
+    "prompts", "context.history.compaction", "context.panels.board",
     "context.panels",
 )  # fmt: skip
 
@@ -32,8 +32,8 @@ _NOT_FITTED = {
     "planner.keep_alive._MARGIN_S",  # a bound
     "planner.keep_alive._MARGIN_SHARE",  # a bound
     "planner.keep_alive._OUTPUT_TOKENS",  # from the providers' lists of prices
-    "prompts.steadiness.VOLATILE_SHARE",  # it defines what counts as volatile
-    "planner.turn_texts._STORED",  # certainty
+    "prompts.VOLATILE_SHARE",  # it defines what counts as volatile
+    "planner.observation._STORED",  # certainty
     "context.panels._FIRST_KNOWN_S",  # a date
     "context.panels._LAST_KNOWN_S",  # a date
     # From which difference on a provider's report is news: tolerances, and no estimates.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.kit.modes import Mode
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.providers import PROFILES, CacheProfile, Family
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.kit.modes import Mode, Reason
+from proxy.planner import TierPlanner
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC, PROFILES
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four

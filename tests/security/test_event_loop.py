@@ -21,8 +21,8 @@ from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import LARGE_BYTES, Aside
 from proxy.models import Deployment, Transport
+from proxy.planner import TierPlanner
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.access import unambiguous
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request import head_of, untouched

@@ -20,7 +20,7 @@ from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import PayloadTooLarge
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import LARGE_BYTES, work_in
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request import parse_body
 from proxy.protocol.request.reader import Route

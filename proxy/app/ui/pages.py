@@ -145,7 +145,7 @@ class Templates:
     @cached_property
     def _environment(self) -> "Environment":
         # A proxy whose pages nobody opens does not load the template language.
-        from proxy.kit.templates import templates_in
+        from proxy.kit import templates_in
 
         environment = templates_in(_HERE / "templates")
         shown = (blamed, cut, moment, percent, piece, short, times, usd)

@@ -60,12 +60,15 @@ from proxy.prompts import (
     PromptFailure,
     PromptTerms,
     RenderError,
+    Volatile,
     merged,
     resolved,
     value_at,
+    volatile_in,
+    volatile_name,
+    volatile_values,
 )
 from proxy.prompts.assembler import chosen, contradiction, holds, in_order
-from proxy.prompts.steadiness import Volatile, volatile_in, volatile_name, volatile_values
 from proxy.protocol.access import matches
 from proxy.services import local_encode
 from proxy.services.prompting import Whose

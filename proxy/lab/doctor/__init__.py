@@ -48,7 +48,7 @@ from proxy.planner.record import (
     wire_record,
 )
 from proxy.planner.shadow import Deviation
-from proxy.prompts.steadiness import volatile_in
+from proxy.prompts import volatile_in
 from proxy.protocol.prices import Price, PriceMap, input_cost
 from proxy.protocol.providers import PROFILES, CacheProfile, Family, fitted
 from proxy.protocol.recognition import MessageKind, PieceKind, Recogniser, recognise_text

@@ -416,7 +416,7 @@ def page(report: Report) -> str:
     """The report as one HTML page, with its pictures inside. It loads nothing, and runs no script. Every text is
     escaped, whatever its source."""
     # Only a page needs the template language.
-    from proxy.kit.templates import templates_in
+    from proxy.kit import templates_in
 
     environment = templates_in(Path(__file__).parent)
     shown = (costly, figures, problem_text, usd, visible)

@@ -25,9 +25,9 @@ from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, digest, field, replace
 from proxy.lab import Step, Trace, TraceError
 from proxy.lab.replay.fidelity import tools_of, violations
+from proxy.planner import TierPlanner
 from proxy.planner.keep_alive import RefreshPlan
 from proxy.planner.plan import Plan, PlannerOptions
-from proxy.planner.planner import TierPlanner
 from proxy.planner.render import render_tools
 from proxy.planner.shadow import cost_of
 from proxy.planner.tiers import Tier

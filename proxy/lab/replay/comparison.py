@@ -42,8 +42,8 @@ from typing import Any
 
 import orjson
 
+from proxy.kit import templates_in
 from proxy.kit.errors import UpstreamRejected
-from proxy.kit.templates import templates_in
 from proxy.kit.value import chain, dataclass, digest, field, replace
 from proxy.lab import Step, Trace
 from proxy.lab.replay import (

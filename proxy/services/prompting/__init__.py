@@ -33,6 +33,7 @@ from proxy.kit.lru import Bounded, LastUsed
 from proxy.kit.tasks import LARGE_BYTES, Aside, place_of
 from proxy.kit.value import dataclass, digest, replace
 from proxy.prompts import (
+    VOLATILE_SHARE,
     ClientWish,
     Composition,
     OnFailure,
@@ -40,11 +41,12 @@ from proxy.prompts import (
     PromptFailure,
     PromptRules,
     PromptTerms,
+    Seen,
+    Steadiness,
     client_terms,
     merged,
 )
 from proxy.prompts.assembler import PERSONA_PREFIX, assemble, checked_persona, read_wish
-from proxy.prompts.steadiness import VOLATILE_SHARE, Seen, Steadiness
 from proxy.prompts.window import CapabilityProfile, WindowRules, read_parts
 from proxy.protocol.access import matches_any
 from proxy.protocol.request import Inset, ParsedBody, check_spelling, takes_inset, with_system

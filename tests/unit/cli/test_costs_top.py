@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.client import token_usage
+from tests.services import STRATIFORM
 from tests.waiting import until
 from tests.whole import whole
 
@@ -163,7 +163,7 @@ def test_names_of_clients_command_no_terminal(run: Callable[..., str], url: str)
 
 def test_a_terminal_is_kept_up_to_date_until_somebody_interrupts_it(url: str, used: dict[str, list[Any]]) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "proxy.cli", "top", "--url", url]
+    command = [*STRATIFORM, "top", "--url", url]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160", "LINES": "20"}
     with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
         os.close(theirs)

@@ -17,6 +17,7 @@ import pytest
 from proxy.app.settings import ConfigError
 from proxy.cli import main
 from proxy.cli.serve import address, listen
+from tests.services import STRATIFORM
 from tests.waiting import until
 
 CONFIG = """
@@ -35,7 +36,7 @@ stratiform:
 @contextlib.contextmanager
 def serving(*arguments: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """The command, once it listens: its address and the process."""
-    command = [sys.executable, "-m", "proxy.cli", "serve", "--port", "0", *arguments]
+    command = [*STRATIFORM, "serve", "--port", "0", *arguments]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

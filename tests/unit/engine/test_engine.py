@@ -13,8 +13,8 @@ from proxy.engine.ports import Answer, PlanRequest
 from proxy.kit.errors import UpstreamRejected, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.resilience import RetryPolicy
+from proxy.planner import TierPlanner
 from proxy.planner.plan import Plan, PlanResult
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, NONE, OPENAI
 from proxy.protocol.request.tokens import bytes_over_four

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from proxy.kit.modes import Reason
 from proxy.planner.candidates import CandidateInputs, Choice, OwnRequest, Pricing, choose
 from proxy.planner.change_rates import FileWords
-from proxy.planner.forecast import Candidate, forecast, piece_forecast
+from proxy.planner.forecast import Candidate, forecast_of, piece_forecast
 from proxy.planner.layout import Layout, PrefixSettings
 from proxy.planner.observation import read_request
 from proxy.planner.orders import moved_elements, request_elements
@@ -42,7 +42,7 @@ def given(
     session = table.find(table.place("team", "m", "", Transcript(read(messages)), b""))
     seen, is_stored = read_request(session, recognised, b"", 0.0), profile.stores_prefixes
     pieces = piece_forecast(session, seen, recognised, elements, FileWords(1 << 20), is_stored=is_stored)
-    expected = forecast(session, seen, recognised, pieces, profile)
+    expected = forecast_of(session, seen, recognised, pieces, profile)
     natural = Layout(SEED, elements.natural)
     marks: dict[int, Life] = natural.own_marks() if profile.family is Family.MARKER else {}
     prompt = natural.prompt(marks)

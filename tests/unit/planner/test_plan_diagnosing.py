@@ -11,9 +11,9 @@ from plugins.fenced import FencedRecogniser
 from plugins.system_text import SystemTextRecogniser
 from proxy.kit.modes import Mode
 from proxy.kit.value import digest
+from proxy.planner import TierPlanner
 from proxy.planner.diagnose import MARKERS
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.planner.record import Break, BreakKind
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import ANTHROPIC, OPENAI, CacheProfile

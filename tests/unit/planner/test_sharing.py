@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from proxy.kit.modes import Mode
+from proxy.planner import TierPlanner
 from proxy.planner import sharing as snapshot
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.planner.session import Session, SessionCohort, SessionMemory
 from proxy.planner.shadow import Costs
 from proxy.planner.sharing import StateLookup

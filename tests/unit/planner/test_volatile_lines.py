@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.kit.modes import Mode
+from proxy.planner import TierPlanner
 from proxy.planner.candidates import IncomingChat
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.planner.volatile_lines import (
     PreambleChanges,
     Regions,

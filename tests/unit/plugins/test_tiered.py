@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from plugins.tiered import TieredRecogniser, register_recognisers
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.recognition import (
     CLAIM_HEADERS,
     MOST_PIECES,

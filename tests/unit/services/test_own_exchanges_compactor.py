@@ -23,8 +23,8 @@ from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.models import Deployment, Headers, Transport
 from proxy.models.deployments import price_for
+from proxy.planner import TierPlanner
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.providers import NONE
 from proxy.protocol.request import parse_body

@@ -17,7 +17,7 @@ from proxy.kit.errors import BudgetExceeded, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.models import Deployment, Transport
 from proxy.models.deployments import price_for
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import bytes_over_four
 from proxy.services.own_exchanges import KeepAlive, OwnExchanges, RefreshTerms

@@ -15,8 +15,8 @@ from proxy.engine.exchange import Principal
 from proxy.engine.ports import PlanRequest
 from proxy.kit.modes import Mode
 from proxy.kit.tasks import drain
+from proxy.planner import TierPlanner
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.planner.record import read_line
 from proxy.protocol.providers import OPENAI
 from proxy.protocol.request.reader import Route

@@ -20,8 +20,8 @@ from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
 from proxy.models import Transport
 from proxy.models.deployments import price_for
+from proxy.planner import TierPlanner
 from proxy.planner.plan import Plan, PlannerOptions
-from proxy.planner.planner import TierPlanner
 from proxy.planner.session_record import SessionFacts, SessionRecord, SessionSums
 from proxy.protocol.prices import PriceMap
 from proxy.protocol.request.tokens import bytes_over_four

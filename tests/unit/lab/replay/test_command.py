@@ -13,7 +13,7 @@ import pytest
 
 from proxy.cli import main
 from proxy.lab.replay.comparison import COLUMNS
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from tests.fidelity.recorded import trace_files
 from tests.unit.lab.replay.sessions import growing, lines, write
 

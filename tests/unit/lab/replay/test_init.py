@@ -10,8 +10,8 @@ from proxy.kit.modes import Mode, Reason
 from proxy.lab import Step, Trace
 from proxy.lab.replay import AS_SENT, CLIENT, COMPARED, OURS, SYSTEM_LAST, Ours, counted_once, replay
 from proxy.lab.replay.comparison import compare
+from proxy.planner import TierPlanner
 from proxy.planner.plan import Plan
-from proxy.planner.planner import TierPlanner
 from proxy.planner.shadow import cost_of
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, OPENAI_EXPLICIT, CacheProfile
 from proxy.protocol.request.tokens import bytes_over_four

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from proxy.planner.change_rates import FileWords
-from proxy.planner.forecast import Forecast, forecast, piece_forecast, read_words
+from proxy.planner.forecast import Forecast, forecast_of, piece_forecast, read_words
 from proxy.planner.observation import commit_preamble, commit_reading, followed, read_request
 from proxy.planner.orders import moved_elements, request_elements
 from proxy.planner.session import Session, SessionTable
@@ -57,7 +57,7 @@ class Past:
             FileWords(1 << 20),
             is_stored=self.profile.stores_prefixes,
         )
-        found = forecast(self.session, observation, recognised, pieces, self.profile)
+        found = forecast_of(self.session, observation, recognised, pieces, self.profile)
         self.now += after_s
         if settle:
             commit_reading(self.session, observation, self.now, found.pieces.edits, found.pieces.usual_edit)

@@ -12,8 +12,8 @@ import pytest
 
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.modes import Mode
+from proxy.planner import TierPlanner
 from proxy.planner.plan import PlannerOptions
-from proxy.planner.planner import TierPlanner
 from proxy.protocol.providers import PROFILES
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four, quick

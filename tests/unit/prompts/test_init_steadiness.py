@@ -2,9 +2,20 @@
 
 import pytest
 
-from proxy.prompts import Composition, Json, Position, Prompt, PromptTerms, merged
+from proxy.prompts import (
+    Composition,
+    Json,
+    Position,
+    Prompt,
+    PromptTerms,
+    Seen,
+    Steadiness,
+    merged,
+    volatile_in,
+    volatile_name,
+    volatile_values,
+)
 from proxy.prompts.assembler import assemble
-from proxy.prompts.steadiness import Seen, Steadiness, volatile_in, volatile_name, volatile_values
 from tests.examples import for_every
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Mode, Reason
-from proxy.planner.planner import TierPlanner
+from proxy.planner import TierPlanner
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request.reader import Route
 from proxy.protocol.request.tokens import bytes_over_four

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.planner.turn_texts import Again, StoredPrompt, TurnTexts, applies_again
+from proxy.planner.observation import Again, StoredPrompt, TurnTexts, applies_again
 from proxy.protocol.providers import CacheProfile, Family
 from proxy.protocol.request import Inset
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from proxy.kit.modes import Mode, Reason
+from proxy.planner.observation import Again
 from proxy.planner.plan import Plan, PlannerOptions
-from proxy.planner.turn_texts import Again
 from proxy.protocol.providers import ANTHROPIC, DEEPSEEK, NONE, OPENAI, CacheProfile
 from proxy.protocol.request import Inset
 from tests.edited_talks import SYSTEM
