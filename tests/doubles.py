@@ -48,9 +48,7 @@ class PassthroughPlanner:
         sent: ParsedBody,
         principal: Principal,
         now: float,
-        *,
-        keeps_state: bool = True,
-        own_count: int | None = None,
+        own: ParsedBody | None = None,
     ) -> AssembledChat:
         """Structured context is not assembled. Raises InvalidRequest."""
         raise InvalidRequest("not assembled here", param="stratiform", code="structured_form_unavailable")

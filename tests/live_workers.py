@@ -71,6 +71,7 @@ class Worker:
             form["panels"] = [{"id": name, "kind": "own", "header": name, "content": panels[name]} for name in panels]
         sent = {"model": "m", "messages": messages, "stratiform": form}
         chat = await self.chats.assemble(parse_body(orjson.dumps(sent)), Principal(scope=scope), self.now)
+        chat.kept()
         return await self.chats.arrange(chat, DEPLOYMENT, Mode.TIER)
 
     def board(self, scope: str = "key") -> Board:

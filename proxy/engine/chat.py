@@ -60,6 +60,8 @@ class ChatRequests:
             further = len(inset.before.encode("utf-8", "replace")) + len(inset.after.encode("utf-8", "replace"))
             exchange.sent = (*exchange.sent, (chat.head.parsed or chat.head.body, further + chat.window_bytes))
         await self._intake.reserve(exchange, client, attempts, reach, raw)
+        if chat.assembled is not None:
+            chat.assembled.kept()
         exchange.overhead_s = exchange.elapsed_s()
         await self._forward(exchange, chat, outgoing, attempts)
 
@@ -100,14 +102,12 @@ class ChatRequests:
             if changed is not None:
                 edited = await self._ports.aside.run_large(len(changed), self._ports.planner.parse, changed)
             changed = await self._ports.aside.run_large(len(body), edited.edited, {SECTION: section.rest})
-        own_count = None
-        if composed.body is not None and found.parsed is not None and section.rest is not None:
-            own_count = sum(1 for _ in found.parsed.raws())
+        own = found.parsed if composed.body is not None else None
         if changed is not None:
             found = await self._reread(exchange, changed, len(section.window or b""))
         assembled = None
         if section.rest is not None:
-            assembled = await self._assembled(exchange, found, keeps_state=keeps_state, own_count=own_count)
+            assembled = await self._assembled(exchange, found, own)
             found = await self._reread(exchange, assembled.body)
         chat = _Chat(client, found, assembled, composed, len(section.window or b""))
         return chat, Raw(found.body, found)
@@ -131,9 +131,7 @@ class ChatRequests:
         exchange.window = composed.profile
         return composed
 
-    async def _assembled(
-        self, exchange: Exchange, found: RequestFields, *, keeps_state: bool, own_count: int | None
-    ) -> AssembledChat:
+    async def _assembled(self, exchange: Exchange, found: RequestFields, own: ParsedBody | None) -> AssembledChat:
         """The request with its structured context as messages. Rights and budgets are checked against this request.
         Raises InvalidRequest, PayloadTooLarge, MissingContent."""
         sent, principal = found.parsed, exchange.principal
@@ -143,9 +141,7 @@ class ChatRequests:
                 param=SECTION,
                 code="invalid_json",
             )
-        assembled = await self._ports.planner.assemble(
-            sent, principal, exchange.arrival.now, keeps_state=keeps_state, own_count=own_count
-        )
+        assembled = await self._ports.planner.assemble(sent, principal, exchange.arrival.now, own)
         if assembled.context.session:
             exchange.principal = replace(principal, session_hint=assembled.context.session)
         return assembled

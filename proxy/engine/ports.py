@@ -93,15 +93,12 @@ class Planner(Protocol):
         sent: ParsedBody,
         principal: Principal,
         now: float,
-        *,
-        keeps_state: bool = True,
-        own_count: int | None = None,
+        own: ParsedBody | None = None,
     ) -> AssembledChat:
-        """The request with its structured context as messages; ``now`` is when it arrived, in unix seconds. With
-        ``keeps_state``, the session keeps what it remembers of the request (its review, when panels have changed).
-        ``own_count`` is how many of its messages are the client's; they follow the operator's messages. None: all.
-        Raises InvalidRequest if the section that describes the context is not understood, PayloadTooLarge if it stands
-        for too much text, and MissingContent if it only names texts and they are not known."""
+        """The request with its structured context as messages; ``now`` is when it arrived, in unix seconds. ``own`` is
+        the request without the operator's system text; None: there is no such text. Raises InvalidRequest if the
+        section that describes the context is not understood, PayloadTooLarge if it stands for too much text, and
+        MissingContent if it only names texts and they are not known."""
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """The parts of which an assembled request would consist at this deployment, with their tiers, as a value for

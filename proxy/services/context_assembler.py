@@ -135,11 +135,13 @@ def _with(chat: AssembledChat, assembly: Assembly, inlay: Inlay, profile: CacheP
 
 @dataclass(frozen=True, slots=True)
 class SentContext:
-    """A request as it was read: its body, its section, and its messages."""
+    """A request as it was read: its body, its section, its messages, and the name by which a session is known that
+    nobody has named."""
 
     sent: ParsedBody
     form: StructuredForm
     conversation: Conversation
+    opening: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,28 +178,28 @@ class ContextAssembler:
         PayloadTooLarge, MissingContent, and Unreadable if the messages are no array."""
         resolved = self.with_aliases(self.resolve(self.read(sent), scope, hint))
         chat, counted, blocks = self.assembled(resolved, self.context(resolved, self.index(resolved)), now)
-        self.remember(resolved, chat, counted, blocks)
+        self.know(resolved, counted, blocks)
+        self.remember(resolved, chat)
         return chat
 
-    def read(self, sent: ParsedBody, own_count: int | None = None) -> SentContext:
-        """The section and the conversation. ``own_count`` of its messages are the client's; None: all of them. Any
-        thread may call this. Raises InvalidRequest, and Unreadable if the messages are no array."""
+    def read(self, sent: ParsedBody, own: ParsedBody | None = None) -> SentContext:
+        """The section and the conversation. ``own`` is the request without the operator's system text; None: there is
+        no such text. Any thread may call this. Raises InvalidRequest, and Unreadable if the messages are no array."""
         if "messages" not in sent.members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         form = read_form(sent.members[SECTION]) or StructuredForm()
-        return SentContext(sent, form, Conversation.of(sent.raws(), own_count))
+        own_count = None if own is None else sum(1 for _ in own.raws())
+        return SentContext(sent, form, Conversation.of(sent.raws(), own_count), _opening(own or sent))
 
     def resolve(self, request: SentContext, scope: str, hint: str) -> Resolved:
         """The form with its texts, and the session that it belongs to. Raises MissingContent, PayloadTooLarge."""
         form = self.uploads.resolve(request.form, scope)
-        named, turns = request.form.context.session or hint, request.conversation
-        # A conversation that the client has not named is named by its beginning, which stays the same. The client's
-        # markers do not count, because they move from turn to turn.
-        first = next((turn.bare for turn in turns.turns if turn.role == "user"), b"")
-        name = named or digest(*(turn.bare for turn in turns.system), first).hex()
+        named = request.form.context.session or hint
+        name = named or request.opening
         session = self.sessions.begun(scope, name)
         self._check_size(form.shown(session.review))
-        return Resolved(request.sent, form, request.conversation, scope, name, session, bool(named), session.aliases)
+        fields = request.sent, form, request.conversation, request.opening
+        return Resolved(*fields, scope, name, session, bool(named), session.aliases)
 
     def _check_size(self, context: StructuredContext) -> None:
         """Raises PayloadTooLarge if the texts are too long for one request. The body alone does not show that: a short
@@ -242,7 +244,7 @@ class ContextAssembler:
     ) -> tuple[AssembledChat, TokenCounter, Blocks]:
         """The request with its context as messages, flat or with the map in chunks. Panels stand in front of the
         conversation. ``now`` is when the request arrived, in unix seconds. Any thread may call this: the new counted
-        texts and block digests are returned for ``remember``. Raises InvalidRequest if the client describes messages
+        texts and block digests are returned for ``know``. Raises InvalidRequest if the client describes messages
         that the request does not have. Raises it also if a tool of the client has the name of the tool that shows
         panels, because the proxy would answer the calls of that tool."""
         counter = self.sessions.counter.fork()
@@ -278,23 +280,15 @@ class ContextAssembler:
         )
         return chat, counter, blocks
 
-    def remember(
-        self,
-        resolved: Resolved,
-        chat: AssembledChat,
-        counted: TokenCounter,
-        blocks: Blocks,
-        *,
-        keeps_state: bool = True,
-    ) -> None:
-        """Take over what was read. If it ``keeps_state``, the session goes on from this request. It takes over the
-        review only if the client has named the session: conversations that merely begin alike may belong to two
-        people."""
+    def know(self, resolved: Resolved, counted: TokenCounter, blocks: Blocks) -> None:
+        """Take over what was read."""
         self.sessions.counter.merge(counted)
+        resolved.session.tracker.know(blocks)
+
+    def remember(self, resolved: Resolved, chat: AssembledChat) -> None:
+        """The session goes on from this request. It takes over the review only if the client has named the session:
+        conversations that merely begin alike may belong to two people."""
         session, form, board = resolved.session, resolved.form, chat.dialogue.board
-        session.tracker.know(blocks)
-        if not keeps_state:
-            return
         if resolved.is_named and (form.review is not None or form.drops_review):
             session.review = chat.context.review
         if self._indexer is not None:
@@ -432,6 +426,18 @@ class ContextAssembler:
             message = f"a tool of the request is called '{PANEL_TOOL}', as the proxy's own that shows panels: rename it"
             raise InvalidRequest(message, param="tools", code="reserved_tool")
         return found
+
+
+def _opening(own: ParsedBody) -> str:
+    """The name of a session that the client has not named: its beginning, which stays the same. The client's markers do
+    not count, because they move from turn to turn, nor does the operator's system text, which may change."""
+    found: list[bytes] = []
+    for turn in map(Turn.of, map(bytes, own.raws())):
+        if turn.is_system or turn.role == "user":
+            found.append(turn.bare)
+        if turn.role == "user":
+            break
+    return digest(*found).hex()
 
 
 def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCounter) -> ChatReading:

@@ -14,7 +14,7 @@ read and changed only on the event loop.
 ``SessionStore`` keeps the state of conversations with live panels in the store. The position of a panel depends on when
 it last changed. Two workers without shared state would therefore send the same panels in two orders, and a worker that
 has just started would move all of them. A request with panels loads its session before it is assembled. Its changes are
-written afterwards: its panels once it is assembled, and their cost once it is settled. It waits for the store by its
+written afterwards: its panels once it is sent, and their cost once it is settled. It waits for the store by its
 size, as for a layout (``layout_state``). If the store is unavailable, nothing waits for it, and this process uses its
 own memory. If no other process writes the store, a session is asked for until it has begun. The summary of a compaction
 is a text. It is kept in the store if texts may be kept there, and otherwise only in memory.
@@ -292,7 +292,8 @@ class ContextSessions:
     def go_on(self, scope: str, name: str, session: ContextSession, board: Board) -> None:
         """Let the conversation go on with this board. It may have been forgotten while its request was read."""
         session = self._held.setdefault((scope, name), session)
-        session.state = replace(session.state, board=board)
+        # An earlier request of the conversation may have been counted since this one was assembled.
+        session.state = replace(session.state, board=replace(board, costs=session.state.board.costs))
         self.grown(scope, name)
 
     def counted(

@@ -107,9 +107,7 @@ class Planning:
         sent: ParsedBody,
         principal: Principal,
         now: float,
-        *,
-        keeps_state: bool = True,
-        own_count: int | None = None,
+        own: ParsedBody | None = None,
     ) -> AssembledChat:
         """The request with its structured context as messages. Raises InvalidRequest, MissingContent."""
         if self._structured is None:
@@ -118,7 +116,7 @@ class Planning:
                 param="stratiform",
                 code="structured_form_unavailable",
             )
-        return await self._structured.assemble(sent, principal, now, keeps_state=keeps_state, own_count=own_count)
+        return await self._structured.assemble(sent, principal, now, own)
 
     async def breakdown(self, assembled: AssembledChat, deployment: Deployment, mode: Mode) -> Mapping[str, object]:
         """The parts of which the request would consist at this deployment, and their tiers. Nothing is sent or
@@ -289,45 +287,46 @@ class StructuredChats:
         sent: ParsedBody,
         principal: Principal,
         now: float,
-        *,
-        keeps_state: bool = True,
-        own_count: int | None = None,
+        own: ParsedBody | None = None,
     ) -> AssembledChat:
         """The request with its context as messages. ``now`` is when it arrived, in unix seconds. The session takes over
-        its review and its panels if it ``keeps_state``. ``own_count`` of its messages are the client's, and stand after
-        those of the operator; None: all are the client's. Raises InvalidRequest, PayloadTooLarge, MissingContent."""
+        its review and its panels when the chat is ``kept``. ``own`` is the request without the operator's system text;
+        None: there is no such text. Raises InvalidRequest, PayloadTooLarge, MissingContent."""
         size, assembler = work_in(sent.body), self.assembler
         try:
-            request = await self._aside.run_large(size, partial(assembler.read, sent, own_count))
+            request = await self._aside.run_large(size, partial(assembler.read, sent, own))
         except TooMany as error:
             message = f"'messages' has more than {MOST_ELEMENTS} messages, or too many parts in them"
             raise InvalidRequest(message, param="messages", code="too_many_items") from error
         except Unreadable as error:
             raise InvalidRequest("'messages' must be an array of messages", param="messages") from error
         resolved = await self._resolved(request, principal)
-        session, form = resolved.session, request.form
+        form = request.form
         if self._sessions is not None and (form.has_history or form.compaction):
             with suppress_and_log("context.recall"):
                 await self._sessions.recall(resolved.scope, resolved.name, size)
         with suppress_and_log("context.aliases"):
             resolved = assembler.with_aliases(resolved)
         symbols = await self._indexed(resolved)
-        context, board = assembler.context(resolved, symbols), session.state.board
+        context = assembler.context(resolved, symbols)
         # A short body may name long texts, and a first request may name thousands of files. To read them here would
         # hold up every other client.
         size = max(size, context.chars) + _BYTES_PER_PANEL * len(form.panels)
         chat, counted, blocks = await self._aside.run_large(size, partial(assembler.assembled, resolved, context, now))
-        assembler.remember(resolved, chat, counted, blocks, keeps_state=keeps_state)
-        if keeps_state:
-            self._count_panels(board, chat.dialogue)
-            if self._sessions is not None:
-                with suppress_and_log("context.keep"):
-                    self._sessions.keep(resolved.scope, resolved.name, session, now)
+        assembler.know(resolved, counted, blocks)
         for reason, count in chat.assembly.skipped.items():
             self._watch.item_skipped(reason.value, by=count)
         if chat.dialogue.uncompacted is not None and self.compactions is None:
             self._watch.compacted(CompactionOutcome.DISALLOWED.value)
-        return chat
+        return replace(chat, kept=partial(self._keep, resolved, chat, now))
+
+    def _keep(self, resolved: Resolved, chat: AssembledChat, now: float) -> None:
+        """The request is sent: its session goes on from it."""
+        self._count_panels(resolved.session.state.board, chat.dialogue)
+        self.assembler.remember(resolved, chat)
+        if self._sessions is not None:
+            with suppress_and_log("context.keep"):
+                self._sessions.keep(resolved.scope, resolved.name, resolved.session, now)
 
     def _count_panels(self, before: Board, dialogue: Dialogue) -> None:
         if dialogue.board is None:

@@ -69,6 +69,7 @@ class Sender:
     async def _sent(self, raw: bytes, mode: Mode) -> tuple[Body, Body]:
         planning, principal = self._planning, Principal(_SCOPE)
         chat = await planning.assemble(planning.parse(raw), principal, self.now_s)
+        chat.kept()
         self._last = chat
         deployment = make_deployment(profile=self.profile)
         request = PlanRequest(planning.parse(chat.body), deployment, principal, mode, self.now_s, chat)

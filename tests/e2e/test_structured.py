@@ -1,13 +1,18 @@
 """Structured context with the real SDK: files go up once, and the model gets a whole prompt each time."""
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import openai
 import orjson
 import pytest
 
+from proxy.engine.exchange import Exchange
+from proxy.kit.errors import BudgetExceeded
 from proxy.kit.modes import Mode
+from proxy.models import Deployment
+from tests.doubles import OpenDoor
 from tests.e2e.conftest import Proxy, Start, planner_of
 from tests.e2e.provider import Scripted, completion, replies
 
@@ -106,6 +111,29 @@ def test_a_review_stays_until_it_is_removed(start: Start) -> None:
     assert "Branch: topic" in "\n".join(sent_texts(provider))
     ask(proxy, {"session": "s", "review": None})
     assert "Branch: topic" not in "\n".join(sent_texts(provider))
+
+
+class Fussy(OpenDoor):
+    """Admits every request but those of which the next reservation is refused."""
+
+    is_full = False
+
+    async def reserve(self, exchange: Exchange, others: Sequence[Deployment] = ()) -> None:
+        if self.is_full:
+            raise BudgetExceeded("no budget is left")
+        await super().reserve(exchange, others)
+
+
+def test_a_request_that_no_budget_lets_pass_changes_nothing_in_its_session(start: Start) -> None:
+    provider, admission = scripted(), Fussy()
+    proxy = start(provider, admission=admission)
+    ask(proxy, {"session": "s", "review": {"branch": "topic", "log": "one commit"}})
+    admission.is_full = True
+    with pytest.raises(openai.RateLimitError):
+        ask(proxy, {"session": "s", "review": None})
+    admission.is_full = False
+    ask(proxy, {"session": "s", "files": []})
+    assert "Branch: topic" in "\n".join(sent_texts(provider))
 
 
 @pytest.mark.parametrize("mode", [Mode.PASSTHROUGH, Mode.OBSERVE])

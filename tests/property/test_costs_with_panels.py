@@ -58,6 +58,7 @@ async def cost(requests: list[tuple[Body, float]], mode: Mode) -> tuple[float, i
     deployment, principal = make_deployment(profile=ANTHROPIC), Principal("key", session_hint="s")
     for body, now in requests:
         chat = await planner.assemble(parse_body(orjson.dumps(body)), principal, now)
+        chat.kept()
         plan = await planner.plan(PlanRequest(parse_body(chat.body), deployment, principal, mode, now, chat))
         usage = provider.send(plan.body, now)
         planner.on_accepted(plan, now)

@@ -82,7 +82,8 @@ class Worker:
         resolved = subject.resolve(subject.read(sent), "key", "")
         context = subject.context(resolved, subject.index(resolved))
         chat, counted, blocks = subject.assembled(resolved, context, self.now_s)
-        subject.remember(resolved, chat, counted, blocks)
+        subject.know(resolved, counted, blocks)
+        subject.remember(resolved, chat)
         return resolved, chat
 
     def _hold(self, body: Body, sent: bytes, session: LiveSession, terms: LiveTerms) -> None:

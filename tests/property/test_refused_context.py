@@ -49,11 +49,13 @@ class Index:
 
 @dataclass(frozen=True)
 class Step:
-    """A request of the client: ``refused``, a ``breakdown``, or neither."""
+    """A request of the client: ``refused``, ``barred`` (refused for its price or its model, after its context was
+    assembled), a ``breakdown``, or none of these."""
 
     section: Body
     is_refused: bool = False
     is_breakdown: bool = False
+    is_barred: bool = False
     tools: tuple[Body, ...] = ()
 
 
@@ -78,13 +80,13 @@ def sections(draw: st.DrawFn) -> Body:
 @st.composite
 def steps(draw: st.DrawFn) -> Step:
     section = draw(sections())
-    match draw(st.sampled_from(["answered", "answered", "breakdown", "refused", "refused", "tool"])):
+    match draw(st.sampled_from(["answered", "answered", "barred", "breakdown", "refused", "refused", "tool"])):
         case "refused":
             return Step({**section, **draw(st.sampled_from(SPOILT))}, is_refused=True)
         case "tool":
             return Step({**section, "panels": [{"id": "p", "content": "x"}]}, is_refused=True, tools=(TOOL,))
         case kind:
-            return Step(section, is_breakdown=kind == "breakdown")
+            return Step(section, is_breakdown=kind == "breakdown", is_barred=kind == "barred")
 
 
 class Worker:
@@ -100,14 +102,15 @@ class Worker:
         talk = [{"role": role, "content": f"{at}"} for at in range(turn) for role in ("user", "assistant")]
         body = {"model": "m", "messages": [*talk, {"role": "user", "content": "now"}], "stratiform": step.section}
         raw = orjson.dumps(body | ({"tools": step.tools} if step.tools else {}))
-        keeps_state = not step.is_breakdown
-        now = 1e9 + turn
-        chat = await self.chats.assemble(parse_body(raw), Principal(scope="key"), now, keeps_state=keeps_state)
+        chat = await self.chats.assemble(parse_body(raw), Principal(scope="key"), 1e9 + turn)
         if step.is_breakdown:
             await self.chats.breakdown(chat, make_deployment(), Mode.TIER)
             return b""
+        if not step.is_barred:
+            chat.kept()
         arranged = await self.chats.arrange(chat, make_deployment(), Mode.TIER)
-        arranged.counted(None)
+        if not step.is_barred:
+            arranged.counted(None)
         return arranged.body
 
 
@@ -120,7 +123,7 @@ async def _both(policy: str, session: Sequence[Step]) -> None:
             assert step.is_refused
             continue
         assert not step.is_refused
-        if not step.is_breakdown:
+        if not (step.is_breakdown or step.is_barred):
             assert sent == await plain.ask(step, turn)
 
 

@@ -12,7 +12,7 @@ from proxy.engine.exchange import Principal
 from proxy.engine.ports import PlanRequest
 from proxy.kit.modes import Mode
 from proxy.protocol.providers import PROFILES
-from proxy.protocol.request import parse_body
+from proxy.protocol.request import parse_body, with_system
 from tests.doubles import make_deployment
 from tests.e2e.conftest import planner_of
 from tests.examples import examples
@@ -45,6 +45,7 @@ async def sent(requests: list[Body], profile: str, name: str, header: str = "", 
         now = 1.7e9 + 20 * number
         raw = orjson.dumps({**body, "stratiform": {**body["stratiform"], "session": name}})
         chat = await planner.assemble(parse_body(raw), Principal("key", session_hint=header), now)
+        chat.kept()
         principal = Principal("key", session_hint=chat.context.session or header)
         plan = await planner.plan(PlanRequest(parse_body(chat.body), deployment, principal, Mode.TIER, now, chat))
         planner.on_accepted(plan, now)
@@ -57,6 +58,26 @@ async def sent(requests: list[Body], profile: str, name: str, header: str = "", 
 @settings(max_examples=examples(150), deadline=None)
 def test_a_conversation_is_laid_out_alike_with_and_without_a_name(requests: list[Body], profile: str) -> None:
     assert asyncio.run(sent(requests, profile, "")) == asyncio.run(sent(requests, profile, "a name"))
+
+
+async def sessions(requests: list[Body]) -> set[str]:
+    """The sessions to which the requests of a conversation belong, while the operator edits the prompt of all."""
+    planner, found = planner_of("economic"), set()
+    for number, body in enumerate(requests):
+        own = parse_body(orjson.dumps(body))
+        composed = parse_body(with_system(own, f"version {number} of the operator's prompt"))
+        chat = await planner.assemble(composed, Principal("key"), 1.7e9 + 20 * number, own)
+        found.add(chat.session)
+    return found
+
+
+@given(conversations(), st.booleans())
+@settings(max_examples=examples(50), deadline=None)
+def test_a_conversation_stays_one_session_while_the_operators_prompt_changes(
+    requests: list[Body], has_system: bool
+) -> None:
+    messages = slice(0 if has_system else 1, None)
+    assert len(asyncio.run(sessions([{**body, "messages": body["messages"][messages]} for body in requests]))) == 1
 
 
 @pytest.mark.parametrize(("name", "header", "is_added"), [("", "", True), ("s", "", True), ("", "s", False)])

@@ -148,7 +148,8 @@ def test_a_session_that_is_forgotten_while_its_request_is_read_is_no_error() -> 
     for number in range(50):
         resolved(subject, {"session": f"{number}", "panels": []})
     assert subject.sessions.known("key", "slow") is None
-    subject.remember(found, chat, counted, blocks)
+    subject.know(found, counted, blocks)
+    subject.remember(found, chat)
 
 
 LONG = "value = compute(a, b)\n" * 400

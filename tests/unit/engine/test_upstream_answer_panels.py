@@ -49,7 +49,9 @@ class PanelPlanner(PassthroughPlanner):
         super().__init__()
         self.learnt: list[Usage | None] = []
 
-    async def assemble(self, sent: ParsedBody, principal: Principal, now: float, **wishes: object) -> AssembledChat:
+    async def assemble(
+        self, sent: ParsedBody, principal: Principal, now: float, own: ParsedBody | None = None
+    ) -> AssembledChat:
         members = orjson.loads(sent.body)
         members.pop("stratiform")
         return AssembledChat(

@@ -64,3 +64,13 @@ def test_without_panels_there_is_no_bill() -> None:
     subject = assembler()
     assert arranged(subject, "q", panels=[]).bill is None
     assert shown(arranged(subject, "q")) == []
+
+
+def test_a_request_that_is_counted_while_the_next_one_is_read_stays_counted() -> None:
+    subject, body = assembler(), {"model": "m", "messages": [], "stratiform": {"session": "s", "panels": [TODO]}}
+    first = arranged(subject, "q", panels=[TODO])
+    resolved = subject.resolve(subject.read(parse_body(orjson.dumps(body))), "key", "")
+    chat, _, _ = subject.assembled(resolved, subject.context(resolved, subject.index(resolved)), NOW + 60)
+    first.counted(None)
+    subject.remember(resolved, chat)
+    assert [panel["hit"] for panel in shown(arranged(subject, "q", panels=[TODO]))] == [True]

@@ -69,7 +69,9 @@ def chats(watch: Any, indexer: Names | None = None, policy: str = "economic") ->
 def assemble(subject: StructuredChats, section: dict[str, Any], messages: object = None) -> AssembledChat:
     shown = [{"role": "user", "content": "q"}] if messages is None else messages
     body = orjson.dumps({"model": "m", "messages": shown, "stratiform": section})
-    return asyncio.run(subject.assemble(parse_body(body), Principal(scope="key"), 0.0))
+    chat = asyncio.run(subject.assemble(parse_body(body), Principal(scope="key"), 0.0))
+    chat.kept()
+    return chat
 
 
 FILES = [{"path": "a.py", "content": "a = 1"}, {"path": "b.py", "content": "b = 2", "selected": True}]
