@@ -15,10 +15,12 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from typing import Self
 from urllib.parse import quote, unquote
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from proxy.engine.exchange import Call
@@ -185,8 +187,10 @@ class HttpUpstream:
 
     def _start(self) -> aiohttp.ClientSession:
         # The session is made at the first call, because it belongs to the running event loop.
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+        connector._factory = partial(_Line, asyncio.get_running_loop())  # type: ignore[assignment]
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
+            connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             skip_auto_headers=_NO_AUTO_HEADERS,
@@ -200,6 +204,14 @@ class HttpUpstream:
         # Newer versions also lose an answer with more than 128 headers. Older ones do not know this as an argument.
         self._session._max_headers = READ_BUFFER_BYTES
         return self._session
+
+
+class _Line(ResponseHandler):
+    """A connection that is not used again once something has come that no request asked for. aiohttp would take it for
+    the answer to the next request, and every later answer for that to the request behind."""
+
+    def is_connected(self) -> bool:
+        return super().is_connected() and not self.should_close
 
 
 async def _timed(parts: AsyncIterator[bytes], limit: asyncio.Timeout, limit_s: float) -> AsyncIterator[bytes]:

@@ -157,6 +157,8 @@ if HttpToolsProtocol is not None:
         cycle.chunked_encoding = False
 
         async def send_unframed(message: Any) -> None:
+            if cycle.disconnected:
+                return
             is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", not is_last, 0))
             cycle.expected_content_length = len(message.get("body", b""))
@@ -164,9 +166,9 @@ if HttpToolsProtocol is not None:
 
         cycle.send = send_unframed
 
-    class _Arriving:
-        """The transport of an answer while its request is still arriving. It is closed as ``_GuardedProtocol.end``
-        does; an answer that breaks off is not ended, because its client has to notice."""
+    class _Line:
+        """The transport of one answer. The connection ends behind a whole answer. Behind one that breaks off, it is
+        closed, because its client has to notice."""
 
         def __init__(self, protocol: "_GuardedProtocol") -> None:
             self._protocol, self._cycle = protocol, protocol.cycle
@@ -176,7 +178,10 @@ if HttpToolsProtocol is not None:
             if self._cycle.response_complete:
                 self._protocol.end()
             else:
-                self._protocol.transport.close()
+                self._protocol.close()
+
+        def is_closing(self) -> bool:
+            return self._protocol.has_ended or self._protocol.transport.is_closing()
 
     class _Parser(HttpRequestParser):
         """Reads a request that asks for another protocol like any other request (RFC 9110 section 7.8). Java's client
@@ -215,7 +220,7 @@ if HttpToolsProtocol is not None:
         _deadline: asyncio.TimerHandle | None = None
         _stall: asyncio.TimerHandle | None = None
         _half_closed: HalfClosed | None = None
-        _has_ended = False
+        has_ended = False
         # The requests that are not answered completely: the one that is served, and those that wait behind it.
         _cycles: Sequence[Any] = ()
 
@@ -234,7 +239,8 @@ if HttpToolsProtocol is not None:
         def eof_received(self) -> bool:  # type: ignore[override]
             """The client has closed its side. Returns whether the connection stays open: it does if a complete request
             is being served whose answer the client may still await."""
-            if self._has_ended or self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+            if self.has_ended or self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+                self.close()
                 return False
             self.cycle.keep_alive = False
             # uvicorn before 0.54 closes the connection without announcing it.
@@ -268,34 +274,50 @@ if HttpToolsProtocol is not None:
             super().resume_writing()
 
         def on_response_complete(self) -> None:
+            if self.has_ended:
+                return
             super().on_response_complete()
             if not self._in_head and self._deadline is None:
-                self._deadline = self.loop.call_later(self.limits.linger_s, self.transport.abort)
+                self._deadline = self.loop.call_later(self.limits.linger_s, self.close)
 
         def timeout_keep_alive_handler(self) -> None:
-            """The connection was idle for too long. Closing waits until the client has read everything: a client that
-            has not read the answer by now will not read it."""
-            if self.transport.get_write_buffer_size():
-                self.transport.abort()
-            super().timeout_keep_alive_handler()
+            """The connection was idle for too long."""
+            self.close()
+
+        def shutdown(self) -> None:
+            """The server stops. An answer whose request is still arriving must not be lost."""
+            if not self._in_head and self.cycle.response_complete:
+                self.end()
+            elif not self.has_ended:
+                super().shutdown()
 
         def end(self) -> None:
-            """Close the connection behind an answer whose client may still be sending. A system that closes a
-            connection with unread bytes resets it, and the client loses the answer (RFC 9112 section 9.6). So this
-            side ends, and what still arrives is dropped until the client ends its side."""
-            self._has_ended = True
+            """End the connection behind an answer whose client may still be sending. A system that closes a connection
+            with unread bytes resets it, and the client loses the answer (RFC 9112 section 9.6). So this side ends, and
+            what still arrives is dropped until the client ends its side."""
+            if self._half_closed is not None or not self.transport.can_write_eof():
+                self.close()
+                return
+            self.has_ended = True
             self._drop_deadline()
-            self._deadline = self.loop.call_later(self.limits.linger_s, self.transport.abort)
+            self._deadline = self.loop.call_later(self.limits.linger_s, self.close)
             self.flow.resume_reading()
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
+            self.transport.write_eof()
+
+        def close(self) -> None:
+            """Close the connection once the client has read what was sent. It gets a last time for that."""
+            self.has_ended = True
+            self._drop_deadline()
+            self._deadline = self.loop.call_later(self.limits.send_s, self.transport.abort)
+            self.transport.close()
 
         def data_received(self, data: bytes) -> None:
-            if self._has_ended:
+            is_behind_last = self._in_head and self.cycle is not None and not self.cycle.keep_alive
+            if self.has_ended or is_behind_last:
                 return
             self._head_bytes += len(data)
             super().data_received(data)
-            if not (self._head_bytes or self.headers) or self.transport.is_closing():
+            if not (self._head_bytes or self.headers) or self.has_ended:
                 return
             # A head has not ended, or a chunk, or the trailers. No callback is called for a header that does not end.
             if (error := self._head_error(self._head_bytes)) is not None:
@@ -332,7 +354,7 @@ if HttpToolsProtocol is not None:
             self.headers = []  # the trailers, which are dropped
             if self.cycle.scope["http_version"] == "1.0":
                 _end_with_connection(self.cycle)
-            self.cycle.transport = _Arriving(self)  # type: ignore[assignment]
+            self.cycle.transport = _Line(self)  # type: ignore[assignment]
             self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
         def on_body(self, body: bytes) -> None:
@@ -345,7 +367,6 @@ if HttpToolsProtocol is not None:
             self._in_head = True
             self._head_bytes = 0
             self._drop_deadline()
-            self.cycle.transport = self.transport
             self.scope["extensions"][EXTENSION].is_complete = True  # type: ignore[attr-defined]
             super().on_message_complete()
 
@@ -378,7 +399,7 @@ if HttpToolsProtocol is not None:
             elif self._head_bytes:
                 self._refuse(RequestTimeout("the request's headers did not arrive in time"))
             else:
-                self.transport.close()
+                self.close()
 
         def _disconnect(self) -> None:
             """Tell all requests of the connection that nobody waits for an answer. uvicorn tells only the last one."""

@@ -17,6 +17,7 @@ from proxy.kit.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.upstream.http import EVENT_PIECE_BYTES, HttpUpstream
 from tests.doubles import make_deployment
 from tests.services import free_port
+from tests.unread import is_taken
 
 Handler = Callable[[bytes, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -154,6 +155,39 @@ async def test_connections_are_kept_and_used_again() -> None:
         for _ in range(3):
             await read_all(upstream, call(url))
     assert len(set(peers)) == 1
+
+
+STRAY = {
+    "an answer": b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstray",
+    "answers": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nstray\r\n0\r\n\r\n" * 3,
+    "a refusal": b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    "a hint": b"HTTP/1.1 103 Early Hints\r\n\r\n",
+    "half an answer": b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nstray",
+    "half a head": b"HTTP/1.1 200 O",
+    "no HTTP": b"stray",
+    "a line": b"\r\n",
+}
+
+
+@pytest.mark.parametrize(
+    "framed", [b"content-length: 1\r\n\r\n%d", b"transfer-encoding: chunked\r\n\r\n1\r\n%d\r\n0\r\n\r\n"]
+)
+@pytest.mark.parametrize("stray", STRAY.values(), ids=STRAY)
+async def test_what_comes_between_two_answers_is_the_answer_to_no_call(stray: bytes, framed: bytes) -> None:
+    """Otherwise each later answer would go to the client behind its own."""
+    writers = []
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        writer.write(b"HTTP/1.1 200 OK\r\n" + framed % len(writers))
+
+    async with sending() as upstream, serving_raw(handler) as url, asyncio.timeout(10):
+        for number in (b"1", b"2", b"3"):
+            assert (await read_all(upstream, call(url)))[::2] == (200, number)
+            writers[-1].write(stray)
+            while not is_taken(writers[-1].get_extra_info("socket")):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
 
 def breaking_off(answer: bytes) -> Handler:

@@ -1,11 +1,13 @@
 """Connections that take too much or too long, on a real socket."""
 
+import asyncio
 import json
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -186,6 +188,8 @@ EARLY = {
     "two hosts": b"POST / HTTP/1.1\r\nhost: x\r\nhost: y\r\nconnection: {}\r\ncontent-length: 16777216\r\n\r\n",
     "a head": b"POST / HTTP/1.1\r\nhost: x\r\nconnection: {}\r\na: " + b"a" * 5000,
     "no HTTP": b"\x16\x03\x01\x02\x00\r\n\r\n",
+    "no HTTP, and long": b"\x16\x03\x01\x02\x00" + b"a" * 5000,
+    "no leave": b"PUT /refuse HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 16777216\r\n\r\n",
     "a chunk": b"POST /refuse HTTP/1.1\r\nhost: x\r\nconnection: {}\r\ntransfer-encoding: chunked\r\n\r\nz\r\n",
 }
 
@@ -201,7 +205,68 @@ def test_a_client_that_is_answered_while_it_sends_gets_its_answer(head: bytes, c
         wire.shutdown(socket.SHUT_WR)
         answer += b"".join(iter(lambda: wire.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
     assert answer.endswith((b"hello", b"}}"))
+
+
+@pytest.mark.parametrize("path", ["/", "/parts"])
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("more", [b"\r\n", b"\x16\x03\r\n\r\n", b"a" * (16 << 20)], ids=["a line", "no HTTP", "much"])
+def test_what_a_client_sends_behind_its_last_request_costs_it_no_answer(path: str, version: str, more: bytes) -> None:
+    with line() as (app, wire):
+        wire.sendall(f"GET {path} HTTP/{version}\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+        assert app.gone.wait(WAIT_S)
+        wire.sendall(more)
+        wire.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: wire.recv(65536), b""))
+    assert answer.count(b"HTTP/1.1 ") == answer.count(b"hello") == 1
+
+
+def test_a_server_that_stops_reads_on_what_it_has_answered() -> None:
+    with ExitStack() as stack:
+        host, port = stack.enter_context(serving(App(), guarded_http(SMALL))).removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as wire:
+            wire.sendall(b"PUT /refuse HTTP/1.1\r\nhost: x\r\ncontent-length: 16777216\r\n\r\n")
+            assert wire.recv(65536).startswith(b"HTTP/1.1 ")
+            stopping = threading.Thread(target=stack.close)
+            stopping.start()
+            wire.settimeout(WAIT_S)
+            while wire.recv(65536):
+                pass
+            wire.sendall(b"a" * (16 << 20))
+        stopping.join(WAIT_S)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize("connection", ["close", "keep-alive"])
+def test_no_connection_stays_open_because_its_answer_is_not_read(version: str, connection: str) -> None:
+    closed = threading.Event()
+
+    class Protocol(guarded_http(SHORT)):  # type: ignore[misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            transport.set_write_buffer_limits(1 << 30)  # nothing ever waits, as at the end of a shorter answer
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            closed.set()
+
+    app = App()
+    with serving(app, Protocol) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as wire:
+            wire.sendall(f"GET /huge HTTP/{version}\r\nhost: x\r\nconnection: {connection}\r\n\r\n".encode())
+            assert app.gone.wait(WAIT_S)
+            if connection == "keep-alive":
+                wire.shutdown(socket.SHUT_WR)
+            assert closed.wait(WAIT_S)
+
+
+def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on() -> None:
+    with line() as (_, wire):
+        wire.sendall(b"POST / HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n")
+        assert wire.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert is_greeted(wire, b"ab")
 
 
 @pytest.mark.parametrize("path", ["/", "/parts"])
@@ -215,6 +280,17 @@ def test_a_client_of_http_1_0_gets_no_chunks(path: str, method: str) -> None:
     assert b"transfer-encoding" not in head
     assert (b"content-length: 5" in head) == (path == "/")
     assert body == (b"hello" if method == "GET" else b"")
+
+
+def test_a_client_of_http_1_0_may_leave() -> None:
+    app = Waiting()
+    with serving(app, guarded_http(SMALL)) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=WAIT_S) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(b"GET /silent HTTP/1.0\r\n\r\n")
+            assert app.begun.wait(WAIT_S)
+        assert app.gone.wait(WAIT_S), "what is sent to nobody is no error"
 
 
 def test_a_client_of_http_1_0_notices_that_an_answer_breaks_off() -> None:
