@@ -104,8 +104,6 @@ class RewritingPlanner(PassthroughPlanner):
 class OpenDoor:
     """Admits every client, and keeps the reservations and settlements."""
 
-    is_immediate = False
-
     def __init__(self) -> None:
         self.is_limited = False
         self.reserved: list[Reservation] = []

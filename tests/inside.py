@@ -1,13 +1,15 @@
 """LiteLLM's side of the callback, for tests: arguments as its hooks have them, a response cache, answers."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import orjson
 
-from proxy.app.inside import Callback, Host
+from proxy.app import inside
+from proxy.app.inside import Host
 from proxy.app.inside.incoming import StandDownReason
 from proxy.upstream.litellm_library import LitellmRoute
 
@@ -85,6 +87,22 @@ class Used:
 
 def answer(prompt: int = 3000, read: int = 0) -> Any:
     return SimpleNamespace(usage=Used(prompt, read))
+
+
+class Callback(inside.Callback):
+    """A callback whose hooks return when what they have begun is done, as far as that needs no store."""
+
+    async def before_attempt(self, arguments: Mapping[str, Any], call_type: object) -> dict[str, Any] | None:
+        """Plan, and let the end of the attempt before be settled."""
+        found = await super().before_attempt(arguments, call_type)
+        await asyncio.sleep(0)
+        return found
+
+    async def after(self, step: Callable[..., Coroutine[Any, Any, Any]], *given: Any) -> Any:
+        """Report, and let the end of the attempt be settled."""
+        found = await super().after(step, *given)
+        await asyncio.sleep(0)
+        return found
 
 
 def stand_downs(callback: Callback, reason: StandDownReason) -> float:

@@ -19,7 +19,7 @@ After its end, all followers of exchanges are told.
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
@@ -203,7 +203,8 @@ class Conclusion:
         """The upstream got a call, and no answer to it has reached the client. The provider bills the call
         nevertheless."""
         await self._weigh(exchange)
-        exchange.lost = self._ports.meter.lose(exchange)
+        # From here on, a client that leaves does not have this call billed again.
+        exchange.lost, exchange.call = self._ports.meter.lose(exchange), None
 
     async def book(self, exchange: Exchange) -> None:
         """Price the exchange and write it into the ledger. The second call does nothing. The write continues if the
@@ -246,7 +247,7 @@ class Conclusion:
         """Count the prompt's tokens for the reservation if the provider has not reported them."""
         usage = exchange.answer.outcome.usage
         if usage is None or not usage.prompt:
-            await _contained("admission.weigh", self._ports.admission.weigh(exchange))
+            await _contained("admission.weigh", partial(self._ports.admission.weigh, exchange))
 
     def _learn(self, exchange: Exchange) -> None:
         """Let the planner count an exchange that the upstream accepted."""
@@ -274,13 +275,12 @@ class Conclusion:
         is_look = act in (Act.TOUCH, Act.UNKNOWN)
         if custody is not None and is_look and not defers:
             await self._settle_owed(custody, exchange)
-        end = admission.defer(exchange) if defers else admission.settle(exchange)
-        settling = _contained("admission.defer" if defers else "admission.settle", end)
-        if custody is not None and (defers or is_look or exchange.principal.is_confined):
-            bill = bill_of(exchange) if defers else ""
-            await asyncio.gather(settling, _contained("custody.remember", custody.remember(exchange, bill)))
-        else:
+        settling = _contained("admission.settle", partial(admission.defer if defers else admission.settle, exchange))
+        if custody is None or not (defers or is_look or exchange.principal.is_confined):
             await settling
+            return
+        remember = partial(_remember, custody, exchange, defers=defers)
+        await asyncio.gather(settling, _contained("custody.remember", remember))
 
     async def _settle_owed(self, custody: Custody, shown: Exchange) -> None:
         """If the answer shows that the provider has ended its work, bill the exchange that made the object."""
@@ -303,10 +303,15 @@ class Conclusion:
             await self._ports.admission.settle_later(exchange)
 
 
-async def _contained(step: str, work: Awaitable[None]) -> None:
-    """Do the work. A failure is logged and goes no further."""
+async def _contained(step: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do the work. A failure is logged and goes no further. A coroutine that was made before could be left without
+    being awaited, because this one may be cancelled before it begins."""
     with suppress_and_log(step):
-        await work
+        await work()
+
+
+async def _remember(custody: Custody, exchange: Exchange, *, defers: bool) -> None:
+    await custody.remember(exchange, bill_of(exchange) if defers else "")
 
 
 class SettlementRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -355,9 +360,10 @@ def bill_of(exchange: Exchange) -> str:
     assert deployment is not None
     counted = exchange.reservation.prompt_tokens if exchange.reservation is not None else 0
     bill = SettlementRecord(
-        arrival.id, arrival.now, arrival.path, deployment.id, requested.model, principal.team, principal.key_id,
-        principal.user, int(planned.mode), planned.reason, exchange.answer.status, arrival.is_chat, requested.demand,
-        counted or arrival.size // 4, tuple(one.id for one in requested.further), tuple(principal.rates),
+        arrival.id, arrival.now, arrival.path, deployment.id, shown(requested.model, arrival.keys), principal.team,
+        principal.key_id, principal.user, int(planned.mode), planned.reason, exchange.answer.status, arrival.is_chat,
+        requested.demand, counted or arrival.size // 4, tuple(one.id for one in requested.further),
+        tuple(principal.rates),
     )  # fmt: skip
     return msgspec.json.encode(bill).decode()
 

@@ -52,6 +52,10 @@ _STATUS = {
     ExchangeOutcome.REFUSED: 400,
     ExchangeOutcome.FAILED: 500,
 }
+# A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, Cloudflare's 524,
+# https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/, and
+# the 408 of a LiteLLM proxy (litellm/exceptions.py, Timeout).
+GATEWAY_TIMEOUTS = frozenset({408, 504, 524})
 # A model that writes without thinking makes no pauses longer than this.
 _PAUSE_S = 1.0
 
@@ -330,8 +334,8 @@ class Exchange:
     @property
     def is_billed(self) -> bool:
         """Whether the provider bills the request: it accepted the request, or had it when the client left."""
-        has_left = self.ending is ExchangeOutcome.HUNG_UP and self.call is not None and self.answer.status < 300
-        return self.answer.is_accepted or has_left
+        is_working = self.call is not None and (self.answer.status < 300 or self.answer.status in GATEWAY_TIMEOUTS)
+        return self.answer.is_accepted or (is_working and self.ending is ExchangeOutcome.HUNG_UP)
 
     @property
     def billed_usage(self) -> Usage | None:

@@ -178,10 +178,6 @@ that can be written as JSON. The session's data is read immediately, before anyt
 class Admission(Protocol):
     """Decides who may send a request, and what it may cost."""
 
-    @property
-    def is_immediate(self) -> bool:
-        """Whether ``settle`` never waits for anything."""
-
     def admit(self, headers: Headers, now: float) -> Principal:
         """The principal that these headers identify. Raises Unauthorized."""
 

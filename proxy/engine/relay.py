@@ -21,7 +21,7 @@ import orjson
 from proxy.engine.attempts import Attempts, OurEdit, Outgoing, failure_answered, failure_of, refusal_of
 from proxy.engine.bodies import Raw
 from proxy.engine.conclusion import Conclusion, own_headers, shown
-from proxy.engine.exchange import Call, Exchange, ExchangeOutcome, Settlement
+from proxy.engine.exchange import GATEWAY_TIMEOUTS, Call, Exchange, ExchangeOutcome, Settlement
 from proxy.engine.headers import BodyForm, for_client, form_of
 from proxy.engine.ports import Answer, Client, ClientDisconnected, Ports, TellsUsage, Upstream
 from proxy.engine.upstream_answer import (
@@ -66,10 +66,6 @@ from proxy.protocol.response.refusal import (
 )
 from proxy.protocol.response.usage import usage_of
 
-# A gateway gave up waiting for a server that had the request: RFC 9110 section 15.6.5, Cloudflare's 524,
-# https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/error-524/, and
-# the 408 of a LiteLLM proxy (litellm/exceptions.py, Timeout).
-_GATEWAY_TIMEOUTS = frozenset({408, 504, 524})
 # These answers have no body, whatever their length says: RFC 9110 section 8.6. The server would wait for the body.
 _WITHOUT_BODY = frozenset({204, 304})
 _HOLD_BYTES = 1 << 16
@@ -269,7 +265,7 @@ class AnswerRelay:
         on."""
         answer, said = await with_refusal_read(answer, reads_size=self._reads_size(attempts))
         failure = failure_answered(answer.status, answer.headers, said)
-        if answer.status in _GATEWAY_TIMEOUTS:
+        if answer.status in GATEWAY_TIMEOUTS:
             await self._lose_answer()
         return answer, said, self._instead(answer.status, said, failure, attempts, suspects)
 

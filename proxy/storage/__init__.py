@@ -9,7 +9,8 @@ other error leaves an engine. One method is one round trip. ``now`` is unix seco
 what has expired, never the window of an exchange.
 
 The life of a reservation, by exchange id, is below. Each step is atomic. It is done once, even if it is asked for
-several times, and the calls may arrive in any order. A call that timed out may still be carried out later::
+several times, and the calls may arrive in any order. A call that timed out may still be carried out later. A reserve
+for an open reservation leaves its charges as they are, and gives it the new entry and the later ``expires_at``::
 
     reserve ──> settle      the entry is written, the counters move from reserved to spent
        │  └───> release     the counters go back; no entry └──(expires_at)────> billed as reserved, with

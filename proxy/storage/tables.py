@@ -102,6 +102,10 @@ def reserve(connection: sqlite3.Connection, ask: Reserve, now: float) -> Granted
             (ask.exchange_id, _OPEN, ask.expires_at, _json(held), _json(ask.entry)),
         )
         return Granted(balances, _epoch(connection))
+    connection.execute(
+        "UPDATE hold SET at = max(at, ?), entry = ? WHERE exchange_id = ? AND state = ?",
+        (ask.expires_at, _json(ask.entry), ask.exchange_id, _OPEN),
+    )
     return Granted([balance(connection, ask.team, charge) for charge in ask.charges], _epoch(connection))
 
 

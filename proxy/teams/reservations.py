@@ -10,7 +10,7 @@ whether requests under a budget are sent meanwhile (``allow``) or refused (``den
 then, because a reserved amount stays reserved until it is settled.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Literal
@@ -19,10 +19,10 @@ from proxy.engine.exchange import Exchange, ExchangeOutcome, Principal, Settleme
 from proxy.kit.errors import BudgetExceeded, BudgetUnavailable, Forbidden, RateLimited
 from proxy.models import Deployment, Headers, Transport
 from proxy.models.bound import InputBound
-from proxy.models.charges import Rule, nanos_at_most, refusal
+from proxy.models.charges import Estimate, Rule, nanos_at_most, refusal
 from proxy.protocol.request.demand import BillingKind
 from proxy.protocol.response.usage import Usage
-from proxy.storage import Balance, Charge, Granted, LedgerEntry, Refused, Reserve, Settle
+from proxy.storage import Balance, Charge, Granted, Refused, Reserve, Settle
 from proxy.teams.alerts import BudgetAlerts, header_text, time_text
 from proxy.teams.bookings import (
     DEFERRED,
@@ -60,8 +60,6 @@ class BudgetReservations:
         epochs: Epochs | None,
     ) -> None:
         self.admit, self.limits = admit, rules.may_hold
-        # Settling never waits if the store is this process's memory.
-        self.is_immediate = not store_client.is_durable
         self.store_client = store_client
         self.alerts = alerts
         self._rules = rules
@@ -99,7 +97,7 @@ class BudgetReservations:
         )
         # From here on, the end of the exchange gives the reservation back, even if this call does not return.
         exchange.reservation = reservation
-        if not rules and self.is_immediate:
+        if not rules and not self.store_client.is_durable:
             return
         is_held = any(_bounds_prompt(one) for one in rules)
         bound = await self._estimates.bounds.bound(exchange, counts=False) if is_held else None
@@ -132,14 +130,16 @@ class BudgetReservations:
             return True
         needed = self._needed(exchange, held, [one.rule for one in held.bookings], spent, further_tokens)
         short = [
-            (one.rule.unit, replace(one.charge, amount=needed[one.rule.unit].most - held.held(one), expected=0))
+            replace(one.charge, amount=needed[one.rule.unit].most - held.held(one), expected=0)
             for one in held.bookings
             if one.rule.hard is not None and not one.rule.is_rate and needed[one.rule.unit].most > held.held(one)
         ]
         if not short:
             return True
-        cost = max((charge.amount for unit, charge in short if unit == "usd"), default=0)
-        answer = await self._reserve_further(held, [charge for _, charge in short], held.entry, cost)
+        further = [held.entry, *(one.entry for one in held.further)]
+        taken = {"usd": sum(one.cost for one in further), "tokens": sum(one.plain_tokens for one in further)}
+        more = {unit: replace(needed[unit], most=max(0, needed[unit].most - taken[unit])) for unit in taken}
+        answer = await self._reserve_further(exchange, held, short, more)
         return not self._denies if answer is None else isinstance(answer, Granted)
 
     def _needed(
@@ -179,8 +179,7 @@ class BudgetReservations:
             return
         now = exchange.time()
         turn = [booked(rule, ONE, now) for rule in rules]
-        entry = held.entry or lost_entry(exchange, deployment, NOTHING)
-        answer = await self._reserve_further(held, [one.charge for one in turn], entry)
+        answer = await self._reserve_further(exchange, held, [one.charge for one in turn])
         if isinstance(answer, Refused):
             raise self._rate_refusal(held.team, refusing(turn, answer), answer.balance, now)
         held.took_turn(turn)
@@ -195,8 +194,7 @@ class BudgetReservations:
         held.bound = await self._estimates.bounds.bound(exchange, counts=True)
         amounts = self._needed(exchange, held, rules, exchange.lost)
         joined = [booked(rule, amounts, exchange.arrival.now) for rule in rules]
-        entry = held.entry or lost_entry(exchange, deployment, NOTHING)
-        answer = await self._reserve_further(held, [one.charge for one in joined], entry)
+        answer = await self._reserve_further(exchange, held, [one.charge for one in joined])
         if isinstance(answer, Refused):
             await self._refuse(exchange, refusing(joined, answer), answer.balance, held.bound)
         if answer is None and self._denies and _is_hard(rules):
@@ -205,10 +203,15 @@ class BudgetReservations:
         held.bookings = [*held.bookings, *(replace(one, charge=replace(one.charge, amount=0)) for one in joined)]
 
     async def _reserve_further(
-        self, held: BudgetReservation, charges: Sequence[Charge], entry: LedgerEntry, cost: int = 0
+        self,
+        exchange: Exchange,
+        held: BudgetReservation,
+        charges: Sequence[Charge],
+        amounts: Mapping[str, Estimate] = NOTHING,
     ) -> Granted | Refused | None:
+        assert exchange.deployment is not None
         own_id = f"{held.exchange_id}+{len(held.further) + 1}"
-        entry = replace(entry, exchange_id=own_id, plain_tokens=0, cost=cost)
+        entry = replace(lost_entry(exchange, exchange.deployment, amounts), exchange_id=own_id)
         ask = Reserve(own_id, held.team, charges, self.store_client.lease(), entry)
         held.further.append(ask)
         answer = await self.store_client.reserve(ask)
@@ -278,7 +281,8 @@ class BudgetReservations:
             bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
             await self.store_client.settle(Settle(own, _final(reservation, bookings, lost, own.cost)))
         await self._release_further(reservation)
-        entry = replace(entry, status=exchange.answer.status, ending=DEFERRED)
+        name = settled_entry(exchange).model
+        entry = replace(entry, model=name, status=exchange.answer.status, ending=DEFERRED)
         # The limits were checked when the exchange was reserved, and are not checked again.
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(DEFERRED_S), entry)

@@ -214,7 +214,6 @@ class StoreClient:
 
         async def call() -> bool:
             await self._store.reserve(ask, self._clock.now())
-            await self._store.renew(ask.team, [ask.exchange_id], ask.expires_at)
             return True
 
         if await self._ask("reserve", call):

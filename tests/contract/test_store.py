@@ -218,6 +218,22 @@ async def test_the_reservation_of_an_exchange_that_still_runs_is_renewed(store: 
 
 
 @on_each_store
+async def test_a_reservation_that_is_asked_for_again_keeps_its_charges_and_gets_the_entry_and_the_later_end(
+    store: Store,
+) -> None:
+    for name in ("x", "y"):
+        await store.reserve(ask(name, Charge("a", 5, 99, 60.0, 2, ["c"]), Charge("b", 1), expires_at=T + 10), T)
+    again = [replace(ask(name, Charge("a", 7), expires_at=T + 20), entry=entry(name, 8)) for name in ("x", "y")]
+    await store.reserve(again[0], T)
+    await store.carry_out("red", again[1:], T)
+    await store.reserve(replace(again[0], expires_at=T + 5), T)
+    assert (await balance(store), await store.expire(T + 19)) == ((0, 10, 4), 0)
+    assert await store.expire(T + 20) == 2
+    assert await balance(store) == (10, 0, 0)
+    assert await ledger(store) == [entry(name, 8, estimated=True) for name in ("x", "y")]
+
+
+@on_each_store
 async def test_a_settlement_that_comes_after_all_corrects_what_was_billed_once(store: Store) -> None:
     await store.reserve(ask("x", Charge("a", 50), Charge("b", 5)), T)
     await store.expire(T + LEASE_S)

@@ -411,11 +411,10 @@ class Work:
             return
         attempt.exchange.ending = ending
         self.ports.meter.began()
-        ends = self.conclusion.end(attempt.exchange)
-        if self.ports.admission.is_immediate:
-            await ends
-        else:
-            spawn(ends, self._ending)
+        spawn(self._ended(attempt.exchange), self._ending)
+
+    async def _ended(self, exchange: Exchange) -> None:
+        await timed(self.conclusion.end(exchange), self.share)
 
 
 class Callback:
@@ -532,7 +531,6 @@ class Recording:
 
     def __init__(self, store_client: StoreClient) -> None:
         self._store_client = store_client
-        self.is_immediate = not store_client.is_durable
 
     def admit(self, headers: Headers, now: float) -> Principal:
         """Raises Unauthorized: LiteLLM has already identified the sender, so nobody asks here."""

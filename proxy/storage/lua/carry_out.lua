@@ -8,7 +8,9 @@ while index <= #ARGV do
         settle(call[1], now, call[2], call[3], call[4])
     elseif call[2] then
         index = index + 1
-        if not is_known(call[1]) then
+        if is_known(call[1]) then
+            hold_on(call[1], call[2], ARGV[index])
+        else
             hold(call[1], now, call[2], ARGV[index])
         end
     else

@@ -6,6 +6,7 @@ prune(now, 10)
 local _, _, charges = reservation_of(record)
 
 if is_known(id) then
+    hold_on(id, expires_at, record)
     return { 1, balances(charges, now), epoch() }
 end
 

@@ -115,6 +115,17 @@ local function hold(id, now, expires_at, record)
     redis.call("ZADD", DUE, expires_at, id)
 end
 
+-- A reservation that is open is asked for again: it keeps its charges, and gets the new entry and the later end.
+local function hold_on(id, expires_at, record)
+    local open = redis.call("HGET", OPEN, id)
+    if open then
+        local at, entry = reservation_of(record)
+        local _, _, charges = reservation_of(open)
+        redis.call("HSET", OPEN, id, cmsgpack.pack({ at, entry, charges }))
+        redis.call("ZADD", DUE, "GT", expires_at, id)
+    end
+end
+
 local function lift_reserved(charges, now)
     for _, charge in ipairs(charges) do
         take_back("r:", charge[1], charge[2])

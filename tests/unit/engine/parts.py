@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import orjson
 import pytest
 
-from proxy.engine import BodyLimits, Breakers, Engine, Ports, RequestRules
+from proxy.engine import BodyLimits, Breakers, Custody, Engine, Ports, RequestRules
 from proxy.engine.attempts import ONE_TRY, Inquiries
 from proxy.engine.exchange import Call, Exchange, Principal
 from proxy.engine.ports import Answer, ComposedRequest, ComposeRequest, Planner, PlanRequest, Upstream, UsageReports
@@ -237,6 +237,7 @@ class Bench:
         learnt: bytes | None = None,
         usage_reports: UsageReports | None = None,
         inquiries: Inquiries | None = None,
+        custody: Custody | None = None,
     ) -> None:
         self.upstream = ScriptedUpstream(*scripts)
         self.planner = planner or PassthroughPlanner()
@@ -259,6 +260,7 @@ class Bench:
             ),
             RequestRules(limits=limits or BodyLimits(), retries=retries, trust_time_header=trust_time_header),
             breakers=breakers,
+            custody=custody,
         )
 
     def chat(self, client: MemoryClient) -> MemoryClient:

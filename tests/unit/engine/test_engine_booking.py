@@ -1,19 +1,26 @@
 """The ledger entry is written before the client has all of its answer, and once, however the exchange ends."""
 
 import asyncio
+import json
 from itertools import product
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.engine import Breakers
 from proxy.engine.attempts import ONE_TRY
-from proxy.engine.exchange import Exchange, ExchangeOutcome
-from proxy.kit.errors import ProxyError, RateLimited, UpstreamUnavailable
+from proxy.engine.custody import Custody
+from proxy.engine.exchange import Exchange, ExchangeOutcome, Principal, Settlement
+from proxy.kit.errors import ProxyError, RateLimited, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.resilience import BreakerPolicy, RetryPolicy
-from proxy.models import Deployment
-from tests.examples import for_every
+from proxy.kit.value import replace
+from proxy.models import Deployment, Headers
+from proxy.storage.sqlite import MemoryStore
+from tests.doubles import Ledger, ManualClock, ModelList, RewritingPlanner, make_deployment
+from tests.examples import examples, for_every
 from tests.exchanges import settled
 from tests.unit.engine.parts import (
     BODY,
@@ -166,10 +173,8 @@ def test_what_the_upstream_has_told_of_the_usage_is_booked_of_a_stream_that_brea
     assert [prompt for _, prompt in bench.booked] == [7]
 
 
-@pytest.mark.parametrize("is_immediate", [False, True])
-async def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that(is_immediate: bool) -> None:
+async def test_a_client_that_leaves_while_it_is_booked_does_not_stop_that() -> None:
     bench = Bench(answers(WORD, USAGE, DONE))
-    bench.door.is_immediate = is_immediate
     asked, go = asyncio.Event(), asyncio.Event()
     settle = bench.door.settle
 
@@ -219,3 +224,90 @@ def test_under_a_hard_limit_a_stream_in_the_background_is_heard_to_its_end(
     awaited = awaited_under(bench, client, is_hard=is_hard)
     bench.relay(client)
     assert awaited == [is_hard and runs_on]
+
+
+class Counting(Ledger):
+    """A meter that counts the calls which are billed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.billed = 0
+
+    def lose(self, exchange: Exchange) -> Settlement:
+        self.billed += 1
+        return super().lose(exchange)
+
+    def price(self, exchange: Exchange) -> Settlement:
+        self.billed += exchange.is_billed
+        return super().price(exchange)
+
+
+def billed_ways() -> list[Script | ProxyError]:
+    """Each way in which a call can end that the provider bills."""
+    gateways = [Script(status, JSON, b'{"error": {"message": "late"}}') for status in (408, 504, 524)]
+    cut = Script(200, JSON, BODY[:9], UpstreamUnavailable("gone"))
+    return [*gateways, cut, answers(DONE), UpstreamTimeout("late"), UpstreamUnavailable("gone")]
+
+
+@given(st.lists(st.sampled_from(range(7)), min_size=1, max_size=3), st.integers(0, 60))
+@settings(max_examples=examples(400, least=100), deadline=None)
+def test_each_call_is_billed_once_whenever_the_client_leaves(ways: list[int], turns: int) -> None:
+    scripts = [billed_ways()[way] for way in ways]
+    bench = Bench(*scripts, answers(BODY, headers=JSON), planner=RewritingPlanner(), retries=RetryPolicy(3, 0.0))
+    meter = Counting()
+    bench.engine._conclusion._ports = replace(bench.engine._conclusion._ports, meter=meter)
+
+    async def slowly(*_: object) -> None:
+        await asyncio.sleep(0)
+
+    bench.door.weigh = bench.door.take_turn = slowly  # type: ignore[method-assign]
+
+    async def leave() -> None:
+        task = asyncio.ensure_future(bench.engine.chat(MemoryClient(chat_body())))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        await bench.engine.aclose()
+
+    asyncio.run(leave())
+    assert meter.billed == len(bench.upstream.calls), (ways, turns)
+
+
+CHOSEN = ["bob", "\ud800", "sk-" + "a" * 40]
+"""Names that a client may choose."""
+
+
+@given(st.sampled_from(CHOSEN), st.none() | st.integers(0, 40))
+@settings(max_examples=examples(200, least=60), deadline=None)
+def test_a_background_response_is_deferred_whatever_it_names_and_nothing_is_left_unawaited(
+    chosen: str, turns: int | None
+) -> None:
+    said = orjson.dumps({"id": "resp_1", "object": "response", "status": "in_progress", "background": True})
+    deferred, store, models = list[str](), MemoryStore(), ModelList({"*": make_deployment(base_url="http://upstream")})
+    custody = Custody(store, models, ManualClock(1000.0), lambda what: None)
+    bench = Bench(answers(said, headers=JSON), models=models, custody=custody)
+
+    def admit(headers: Headers, now: float) -> Principal:
+        return Principal("scope", "blue")
+
+    async def defer(exchange: Exchange) -> None:
+        deferred.append(exchange.arrival.id)
+
+    bench.door.admit, bench.door.defer = admit, defer  # type: ignore[method-assign]
+
+    async def run() -> str:
+        body = json.dumps({"model": chosen, "user": chosen, "input": "hi", "background": True}).encode()
+        task = asyncio.ensure_future(bench.engine.relay(MemoryClient(body, path="/responses")))
+        for _ in range(turns or 0):
+            await asyncio.sleep(0)
+        if turns is not None:  # the process ends: everything is cancelled
+            for one in asyncio.all_tasks() - {asyncio.current_task()}:
+                one.cancel()
+        await asyncio.wait([task])
+        return await store.take_bill("blue", "resp_1")
+
+    bill = asyncio.run(run())
+    if turns is None:
+        assert (len(deferred), bool(bill)) == (1, True)
+        assert CHOSEN[2] not in bill

@@ -310,11 +310,12 @@ async def test_what_was_lost_before_a_deferred_call_is_settled_at_once() -> None
         assert await spent(one) == (34 * DOLLAR + MOST, 0)
         late = next(entry for entry in await one.store.entries(0, NOW + 1) if entry.exchange_id == asked.arrival.id)
         assert (late.cost, late.estimated, DEFERRED_S) == (MOST, True, 3600)
+        assert (late.ending, late.status) == ("deferred", 202)
 
 
 async def test_without_rules_a_deferred_call_is_billed_by_what_it_probably_costs_at_most() -> None:
     async with budgeting() as one:
-        one.reservations.is_immediate = True
+        one.store_client.is_durable = False
         asked = await reserved(one, exchange(SIZE))
         assert asked.reservation.entry is None
         await one.reservations.defer(asked)
@@ -375,7 +376,9 @@ async def test_a_further_call_is_set_aside_beside_all_tokens_that_were_spent() -
             assert await one.reservations.extend(asked, Settlement(usage, 5.0))
             assert await spent(one, "b:n:-:total") == (0, held)
         assert await spent(one, f"r:rate:-:minute:{NOW // 60:.0f}") == (0, SIZE // 4), "no rate counts it"
-        assert [ask.entry.cost for ask in asked.reservation.further] == [0, 0]
+        lost = [asked.reservation.entry, *(ask.entry for ask in asked.reservation.further)]
+        assert sum(each.plain_tokens for each in lost) == 400, "what the ledger tells if this process dies"
+        assert sum(each.cost for each in lost) == MOST + 5 * DOLLAR
         assert not await one.reservations.extend(asked, Settlement(Usage(900, 30), 5.0))
         await one.settle(asked, Usage(7, 3))
         assert await spent(one, "b:n:-:total") == (10, 0)
@@ -423,10 +426,11 @@ async def test_a_fallback_without_limits_of_its_own_is_called_without_asking() -
 
 async def test_a_fallback_with_a_budget_is_set_aside_where_nothing_was_asked_before() -> None:
     async with budgeting() as one:
-        one.reservations.is_immediate = True
+        one.store_client.is_durable = False
         one.reservations._rules = Own(replace(TOTAL, hard=10**15))  # type: ignore[assignment]
         asked = await reserved(one, exchange(SIZE))
         assert asked.reservation.entry is None
+        asked.deployment = OTHER
         await one.reservations.take_turn(asked, OTHER)
         assert await spent(one) == (0, MOST)
         (ask,) = asked.reservation.further

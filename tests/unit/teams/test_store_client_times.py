@@ -267,7 +267,7 @@ async def test_a_deferred_reservation_lasts_as_long_as_it_says_and_is_not_renewe
         assert await client.defer(ask("x", Charge("a", 5), expires_at=client.lease(100.0)))
         assert await client.defer(ask("y", Charge("a", 2), expires_at=client.lease(100.0)))
         await asyncio.sleep(99)
-        assert (await balance(store), store.times("renew")) == ((0, 7, 0), [0, 0])
+        assert (await balance(store), store.times("renew")) == ((0, 7, 0), [])
         await asyncio.sleep(30)
         assert await balance(store) == (7, 0, 0)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.app.inside import Callback, Work
+from proxy.app.inside import Work
 from proxy.app.inside.incoming import StandDownReason, call_of
 from tests.examples import examples
 from tests.fidelity.chats import File
@@ -21,6 +21,7 @@ from tests.fidelity.strategies import Body, sessions
 from tests.inside import (
     MODEL_INFO,
     SENDER,
+    Callback,
     MadeHost,
     ResponseCache,
     Used,
