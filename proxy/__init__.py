@@ -10,4 +10,21 @@ takes an exchange through the steps. It depends on ports, not on Starlette. ``pr
 same hooks as third-party plugins.
 """
 
+import os
+from importlib import import_module
+from signal import SIGINT, default_int_handler, getsignal, signal
+
 __version__ = "0.1.0"
+
+
+def main() -> int:
+    """The ``stratiform`` command. Whoever interrupts it while its modules load sees nothing of that."""
+    if getsignal(SIGINT) is default_int_handler:
+        signal(SIGINT, leave)
+    return int(import_module("proxy.cli").main())
+
+
+def leave(*_: object) -> None:
+    """End the process at once. An exception would cross the loading of extension modules, which may wrap it, or
+    crash."""
+    os._exit(130)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
+from signal import SIGINT, default_int_handler, getsignal, signal
 from typing import Any, NoReturn
 
 import orjson
@@ -26,7 +27,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from proxy import __version__
+from proxy import __version__, leave
 from proxy.app.settings import ConfigError, places, refuse_shadowed
 from proxy.kit.messages import visible
 from proxy.kit.value import dataclass
@@ -68,10 +69,12 @@ def command_of(name: str) -> Any:
 
 
 def _loaded_for_good(name: str) -> Any:
-    """The command that this process runs. The objects that its modules make stay in memory, so garbage
-    collection is avoided here: it would take a tenth of the start time."""
+    """The command that this process runs, which an interrupt ends by an exception. The objects that its modules make
+    stay in memory, so garbage collection is avoided here: it would take a tenth of the start time."""
     gc.disable()
     found = command_of(name)
+    if getsignal(SIGINT) is leave:
+        signal(SIGINT, default_int_handler)
     gc.freeze()
     gc.enable()
     return found

@@ -68,3 +68,29 @@ def test_only_the_command_that_is_run_is_imported() -> None:
     code = "import sys; from proxy.cli import main\ntry: main(['check-config', '--help'])\nexcept SystemExit: pass\n"
     code += "assert 'proxy.cli.check_config' in sys.modules and 'proxy.cli.serve' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+
+
+_INTERRUPTED = """
+import os, signal, sys
+from importlib.metadata import entry_points
+
+class Interrupting:
+    left = int(sys.argv[1])
+
+    def find_spec(self, *_):
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGINT)
+
+(script,) = entry_points(group="console_scripts", name="stratiform")
+main = script.load()
+sys.meta_path.insert(0, Interrupting())
+sys.argv[1:] = ["check-config"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("modules", [1, 60])
+def test_an_interrupt_while_modules_load_is_quiet(modules: int) -> None:
+    ended = subprocess.run([sys.executable, "-c", _INTERRUPTED, str(modules)], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
