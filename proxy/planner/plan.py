@@ -9,7 +9,8 @@ is in the active tier. The planner's breakpoints belong to no tier, because a ma
 they are listed separately.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 
@@ -45,6 +46,7 @@ from proxy.protocol.providers import NO_BOUNDARIES, Family
 from proxy.protocol.recognition import PieceKind
 from proxy.protocol.request import BodyChanges
 from proxy.protocol.request.message import Message
+from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.response.usage import Usage
 from proxy.protocol.wire.json_body import Unreadable
 
@@ -250,6 +252,7 @@ class InFlight:
 
 _MOST_TALKS = 8192
 _TALK_BYTES = 400
+_MOST_TURNS = 64
 
 
 class Diagnosing:
@@ -271,15 +274,15 @@ class Diagnosing:
         layout = analysis.own.arrived if is_own else analysis.choice.layout
         marks = analysis.own.prompt.marks if is_own else analysis.choice.marks
         last = session.sent
-        pairs, before = analysis.recognised.transcript.pairs, session.prompts
-        if not before:
-            # At the conversation's first request to a model, these are its records at another model.
-            ids = (self._talks.get((route.scope, pair), "") for _, pair in reversed(pairs[1:]))
-            others = (self._sessions.get(one) for one in ids)
+        transcript, before = analysis.recognised.transcript, session.prompts
+        if not before and transcript.is_answered:
+            # At the conversation's first request to a model, or behind an edited opening, these are its records so far.
+            names = chain.from_iterable(map(partial(_names, transcript), range(_MOST_TURNS)))
+            others = (self._sessions.get(self._talks.get((route.scope, name), "")) for name in names)
             other = next((one for one in others if one is not None and one is not session), None)
             before = other.prompts if other is not None else before
-        if len(pairs) > 1:
-            self._talks.put((route.scope, pairs[-1][1]), session.id)
+        for name in _names(transcript):
+            self._talks.put((route.scope, name), session.id)
         parameters = last.record.parameters
         if layout.seed != last.seed:
             breaking = analysis.profile.breaking
@@ -314,6 +317,15 @@ class Diagnosing:
             found = replace(found, is_waste=False)  # the planner has weighed what it costs
         session.prompts, session.sent = [*session.prompts, record][-MAX_PROMPTS:], sent
         return found
+
+
+def _names(transcript: Transcript, back: int = 0) -> Iterator[bytes]:
+    """The names that the last turn, or the one that stands so many turns in front of it, gives a conversation: with
+    what stands in front of it, and, of a user's turn, without the context in between."""
+    at = len(transcript.turns) - 1 - back
+    if at >= transcript.preamble:
+        yield digest(*transcript.turns[max(transcript.preamble, at - 1) : at + 1])
+        yield from [pair for place, pair in transcript.pairs[-1 - back :] if place == at]
 
 
 def inventory_of(in_flight: InFlight) -> Inventory:

@@ -13,10 +13,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from proxy.kit.modes import Mode
 from proxy.planner.diagnose import MARKERS, diagnose
+from proxy.planner.planner import TierPlanner
 from proxy.planner.record import IMAGES, Break, PromptRecord, wire_record
 from proxy.protocol.prices import Price
 from proxy.protocol.providers import DEFAULTS, PROFILES, CacheProfile, Family
+from proxy.protocol.request.reader import Route
 from proxy.protocol.response.usage import Usage
 from tests.economics.billing import Provider, tokens
 from tests.examples import examples
@@ -159,6 +162,13 @@ def the_account(told: Session) -> Told:
     return "route-switched", "route", "b"
 
 
+def the_opening(told: Session) -> Told:
+    for body in told.later:
+        question = next(one for one in body["messages"] if one["role"] == "user" and isinstance(one["content"], str))
+        question["content"] = "Other " + question["content"][6:]
+    return "changed", "turn", "user"
+
+
 def a_question(told: Session) -> Told:
     told.edited("user", lambda message: message.update(content="Other " + message["content"][6:]))
     return "changed", "turn", "user"
@@ -198,8 +208,8 @@ def nothing_that_counts(told: Session) -> Told:
 
 
 CAUSES: tuple[Callable[[Session], Told], ...] = (
-    a_line, the_speaker, a_tool, the_order_of_tools, a_setting, the_first_image, the_model, the_account, a_question,
-    the_end_of_an_answer, a_result, a_pause, the_entries, the_markers, nothing_that_counts,
+    a_line, the_speaker, a_tool, the_order_of_tools, a_setting, the_first_image, the_model, the_account, the_opening,
+    a_question, the_end_of_an_answer, a_result, a_pause, the_entries, the_markers, nothing_that_counts,
 )  # fmt: skip
 
 
@@ -226,7 +236,29 @@ def rendered(body: Body, profile: CacheProfile, account: str) -> bytes:
     return json.dumps({"tools": tools, "messages": [system, *settings, *messages]}).replace(PIXELS, SEEN).encode()
 
 
-def sent(told: Session, scale: float, *, most: int) -> tuple[list[Usage], list[Break | None]]:
+Diagnosed = tuple[list[Usage], list[Break | None]]
+
+
+def planned(told: Session, scale: float, *, most: int) -> Diagnosed:
+    """What the provider reports for the first requests, and what the planner that passes them on finds in them. It has
+    to find the conversation, too."""
+    planner = TierPlanner(lambda text: round(scale * tokens(text)), (), prefix="s")
+    provider, found, used, at = Provider(told.profile), [], [], 0.0
+    for number, plain in enumerate(told.bodies[:most]):
+        at += told.pauses[number]
+        if number == told.drops_at:
+            provider = Provider(told.profile)
+        body, account = marked(plain, told.marks[number]), told.accounts[number]
+        route = Route("scope", body["model"], body["model"], told.profile, upstream=account)
+        plan = planner.plan(json.dumps(body).encode(), route, Mode.OBSERVE, at)
+        usage = provider.send(rendered(body, told.profile, account), at)
+        planner.on_accepted(plan, at)
+        found.append(planner.on_completed(plan, usage, at).broke)
+        used.append(usage)
+    return used, found
+
+
+def sent(told: Session, scale: float, *, most: int) -> Diagnosed:
     """What the provider reports for the first requests, and what is found in them."""
     provider, records, found, used, at = Provider(told.profile), list[PromptRecord](), [], [], 0.0
     price = Price.relative(told.profile.read, told.profile.write, told.profile.write_long)
@@ -245,14 +277,18 @@ def sent(told: Session, scale: float, *, most: int) -> tuple[list[Usage], list[B
 
 @pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.__name__)
 @settings(max_examples=examples(60))
-@given(st.integers(0, 1 << 40), st.sampled_from(NAMES), st.sampled_from((0.8, 1.0, 1.25)))
+@given(
+    st.integers(0, 1 << 40), st.sampled_from(NAMES), st.sampled_from((0.8, 1.0, 1.25)), st.sampled_from((sent, planned))
+)
 def test_the_planted_cause_is_named_with_its_loss(
-    cause: Callable[[Session], Told], seed: int, name: str, scale: float
+    cause: Callable[[Session], Told], seed: int, name: str, scale: float, diagnosed: Callable[..., Diagnosed]
 ) -> None:
+    # Qwen takes markers on parts only, and the planner knows that; these stand on messages.
+    assume(cause is not the_markers or name != "qwen")
     profile = other(PROFILES[name], hit_chance=1.0)
     broken, whole = session(Random(seed), profile), session(Random(seed), profile)
     told = cause(broken)
-    used, found = sent(broken, scale, most=len(broken.bodies))
+    used, found = diagnosed(broken, scale, most=len(broken.bodies))
     wrong = [one for number, one in enumerate(found) if number != broken.at and one is not None and one.lost]
     assert not wrong
     mine, one = used[broken.at], found[broken.at]

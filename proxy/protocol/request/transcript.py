@@ -109,6 +109,11 @@ class Transcript:
         return ""
 
     @property
+    def is_answered(self) -> bool:
+        """Whether there is an answer, of the model or of a tool. A question alone may open many conversations."""
+        return bool(self._pairing.last)
+
+    @property
     def opening_pairs(self) -> int:
         """How many pairs stand in front of the first answer: they may be the same in many conversations."""
         return next((at for at, answer in enumerate(self._answers) if answer), len(self._answers))
