@@ -277,8 +277,8 @@ class Diagnosing:
         transcript, before = analysis.recognised.transcript, session.prompts
         if not before and transcript.is_answered:
             # At the conversation's first request to a model, or behind an edited opening, these are its records so far.
-            names = chain.from_iterable(map(partial(_names, transcript), range(_MOST_TURNS)))
-            others = (self._sessions.get(self._talks.get((route.scope, name), "")) for name in names)
+            known = chain.from_iterable(map(partial(_names, transcript), range(_MOST_TURNS)))
+            others = (self._sessions.get(self._talks.get((route.scope, name), "")) for name in known)
             other = next((one for one in others if one is not None and one is not session), None)
             before = other.prompts if other is not None else before
         for name in _names(transcript):
