@@ -235,6 +235,7 @@ class InFlight:
             life_s=life_s,
             distance=min((p - bill.hit for p in stops if p >= bill.hit >= 0), default=0),
             elsewhere=other[0] if other else None,
+            scale=self.comparison.old.scale if self.comparison is not None else 0.0,
         )
         deviation = caches.observations.observe(seen, profile, now)
         if deviation in LOST:

@@ -98,7 +98,8 @@ class Observation:
     ``marked`` are the tokens, by our count, up to the last marker or boundary (0: none). ``age_s``, ``life_s`` and
     ``distance`` belong to the entry that was expected to be read: the seconds since its last use, its life, and the
     number of single positions from the nearest marker to it. ``elsewhere`` is the bill if system messages within the
-    conversation are put elsewhere than is believed (None: there are no such messages).
+    conversation are put elsewhere than is believed (None: there are no such messages). ``scale`` is how many tokens
+    the provider counted for one of ours in the request before (0: unknown): it counts images in other ways than texts.
     """
 
     predicted: Bill
@@ -108,6 +109,7 @@ class Observation:
     life_s: float = 0.0
     distance: int = 0
     elsewhere: Bill | None = None
+    scale: float = 0.0
 
 
 @dataclass(slots=True)
@@ -187,15 +189,17 @@ class ProviderObservations:
         if reported.lives_told and not has_hours and reported.write_5m >= 0.5 * predicted.write * ratio:
             # The tokens that should be written for an hour are all written for five minutes.
             return Deviation.LIFE_DOWNGRADED
-        expected = predicted.read * ratio / (profile.hit_chance or 1.0)
+        # What is stored and what is new may be counted differently, so either request's scale may hold.
+        scales = sorted((ratio, seen.scale or ratio))
+        least, most = (predicted.read * scale / (profile.hit_chance or 1.0) for scale in scales)
         slack = tolerance(reported, profile)
         if is_moved:
             return Deviation.MOVED_SYSTEM
         if self._is_unstored(seen, profile):
             return Deviation.MARKERS_IGNORED if self._stores_nothing else Deviation.HIGHER_MINIMUM
-        if reported.read < expected - slack:
+        if reported.read < least - slack:
             return lost_kind(seen, profile)
-        if reported.read > expected + slack:
+        if reported.read > most + slack:
             return Deviation.MORE_READ
         if total >= _SCALE_TOKENS and abs(ratio / self.scale - 1.0) > _SCALE_SHARE:
             return Deviation.COUNTED_DIFFERENTLY

@@ -1,5 +1,6 @@
 """A planner that believes a page, and a provider in this process that behaves otherwise."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -26,11 +27,12 @@ SYSTEM = system(lines(200, "rule"))
 @dataclass
 class Truth:
     """A client whose planner goes by ``page``, and the provider, which goes by ``rules``; ``is_deaf``: a gateway drops
-    markers on the way."""
+    markers on the way. The provider sees a request as it is ``shown``."""
 
     rules: CacheProfile
     page: CacheProfile = PAGE
     is_deaf: bool = False
+    shown: Callable[[bytes], bytes] = bytes
     talk: Talk = field(init=False)
     provider: Provider = field(init=False)
     seen: list[str] = field(default_factory=list)
@@ -49,7 +51,7 @@ class Truth:
         talk.now += after_s
         plan = talk.plan(chat(*messages))
         body = plan.body.replace(b'"cache_control"', b'"unknown"') if self.is_deaf else plan.body
-        reply = self.provider.chat(body, "account", talk.now, 5)
+        reply = self.provider.chat(self.shown(body), "account", talk.now, 5)
         reply.store(talk.now)
         usage = usage_of(orjson.loads(b"".join(reply.chunks)))
         assert usage is not None
@@ -298,6 +300,28 @@ def test_what_is_missing_is_what_was_not_read_and_not_written() -> None:
     bill = Bill(3000, 1000, 0, 1000, hit=2)
     assert missing(prompt, bill, Usage(5000, 1, 1000, 3000)) == [1, 2]
     assert missing(prompt, bill, Usage(5000, 1, 1000, 0)) == [1, 2, 3, 4]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.integers(85, 6_000), st.lists(st.integers(0, 2), min_size=4, max_size=6))
+def test_images_that_are_counted_otherwise_are_neither_lost_nor_more(image_tokens: int, images: list[int]) -> None:
+    """As many images in each question, behind the first one; the provider counts each as a text of
+    ``image_tokens``."""
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
+
+    def shown(body: bytes) -> bytes:
+        found = orjson.loads(body)
+        for part in (part for one in found["messages"] if isinstance(one["content"], list) for part in one["content"]):
+            if part.pop("image_url", None):
+                part |= {"type": "text", "text": "abc " * image_tokens}
+        return orjson.dumps(found)
+
+    truth, talk = Truth(PAGE, shown=shown), [SYSTEM]
+    for number, count in enumerate([1, *images]):
+        talk += [user([{"type": "text", "text": lines(9, f"q{number}")}, *[image] * count])]
+        truth.send(*talk, after_s=60.0)
+        talk += [assistant(f"a{number}")]
+    assert set(truth.seen) <= {Deviation.AS_EXPECTED, Deviation.COUNTED_DIFFERENTLY}
 
 
 def test_a_refusal_teaches_nothing() -> None:
