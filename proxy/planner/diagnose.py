@@ -259,7 +259,7 @@ class Comparison(Struct, frozen=True):
         if culprit is None:
             kind = accounts.unexplained(deviation)
             culprit = None if kind is None else Break(kind, before=now.total)
-        elif not accounts.is_alive(old):
+        elif accounts.held(old) <= culprit.before and accounts.held(old) < accounts.held(old, has_expired=True):
             culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
         return None if culprit is None else accounts.priced(culprit, price)
 
@@ -387,8 +387,7 @@ class _Accounts:
         # If more was written than the markers explain, there is one that we do not know.
         if (
             not is_shorter
-            or not self.is_alive(old)
-            or self._covers(usage.read + usage.write if usage is not None else 0, self._held(old))
+            or self._covers(usage.read + usage.write if usage is not None else 0, self.held(old))
         ):
             return None
         return Break(BreakKind.PARAMETERS, MARKERS, PARAMETER, before=now.total, is_waste=True)
@@ -404,20 +403,22 @@ class _Accounts:
         now, profile = self._now, self._profile
         if deviation and self._usage is not None:
             return Deviation(deviation) if deviation in LOST else None
-        expected = self._held(self._old)
+        stored, expected = self.held(self._old, has_expired=True), self.held(self._old)
         if self._usage is None:
-            return Deviation.EXPIRED if not self.is_alive(self._old) and expected else None
-        if not expected and not self._usage.read and profile.family is not Family.NONE:
+            return Deviation.EXPIRED if expected < stored else None
+        if not stored and not self._usage.read and profile.family is not Family.NONE:
             return BreakKind.BELOW_MINIMUM if self._usage.prompt < profile.min_tokens else None
-        if self._covers(self._usage.read, expected):
+        if self._covers(self._usage.read, stored):
             return None
+        if self._covers(self._usage.read, expected):
+            return Deviation.EXPIRED
         hit = bisect_left(now.ends, expected)
         distances = [bisect_left(now.ends, stop) - hit for stop in now.stops if stop >= expected]
         seen = Observation(
             predicted=Bill(expected, 0, 0, now.total - expected, hit),
             reported=self._usage,
             age_s=now.at - self._old.at,
-            life_s=self._life(self._old),
+            life_s=profile.long_life_s if 0 < expected <= self._old.long else profile.life_s,
             distance=min(distances, default=0),
         )
         return lost_kind(seen, profile)
@@ -425,7 +426,9 @@ class _Accounts:
     def priced(self, culprit: Break, price: Price | None) -> Break:
         """The break with its loss: the bill, less the bill as it would be if the readable tokens had been read and no
         piece had grown."""
-        actual, found, readable, grown = self._actual(culprit), self._compared.found, self._held(self._old), 0
+        actual, found, readable, grown = self._actual(culprit), self._compared.found, self.held(self._old), 0
+        if culprit.kind is Deviation.EXPIRED:
+            readable = self.held(self._old, has_expired=True)
         if found is not None:
             readable, grown = min(readable, found.end) - found.gone, found.grown
         total = max(actual.read, actual.total - round(grown * self._ratio))
@@ -436,20 +439,15 @@ class _Accounts:
         usd = input_cost(actual, price) - input_cost(frozen, price) if price is not None else 0.0
         return replace(culprit, lost=max(0, read - actual.read), usd=max(0.0, usd))
 
-    def _life(self, record: PromptRecord) -> float:
-        profile = self._profile
-        return (record.is_long and profile.long_life_s or profile.life_s) + profile.slack_s
-
-    def is_alive(self, record: PromptRecord) -> bool:
-        """Whether the entries of an earlier request are still in the cache, by their age."""
-        return self._now.at - record.at <= self._life(record)
-
-    def _held(self, record: PromptRecord) -> int:
-        """How many tokens of a prompt the provider holds after its request, by our count."""
-        profile = self._profile
+    def held(self, record: PromptRecord, *, has_expired: bool = False) -> int:
+        """How many tokens of an earlier prompt the provider still holds, by our count; ``has_expired``: with those
+        whose life is over."""
+        profile, age_s = self._profile, self._now.at - record.at - self._profile.slack_s
         stored = record.stored
         if stored < 0:
             stored = max(record.stops, default=0) if self._is_marked else record.total
+        if age_s > profile.life_s and not has_expired:
+            stored = min(stored, record.long) if age_s <= profile.long_life_s else 0
         is_stored = profile.family is not Family.NONE and stored * (record.scale or self._ratio) >= profile.min_tokens
         return stored if is_stored else 0
 
@@ -458,11 +456,12 @@ class _Accounts:
         or the provider's own boundary, finds."""
         if self._profile.family is not Family.MARKER:
             return tokens if tokens * self._ratio >= self._profile.min_tokens else 0
-        alive, ends = filter(self.is_alive, self._compared.before), self._now.ends
+        before, ends = self._compared.before, self._now.ends
         own = self._now.stops if self._is_marked else self._now.stops or ends[-1:]
         marks = [bisect_left(ends, mark) for mark in own]
         least = self._profile.min_tokens / self._ratio
-        for end in sorted({end for record in alive for end in record.stops if least <= end <= tokens}, reverse=True):
+        alive = {end for record in before for end in record.stops if least <= end <= min(tokens, self.held(record))}
+        for end in sorted(alive, reverse=True):
             place = bisect_left(ends, end)
             if any(0 <= mark - place < self._profile.lookback for mark in marks):
                 return end
@@ -480,17 +479,17 @@ class _Accounts:
             return Bill(usage.read, usage.write_5m, usage.write_1h, usage.plain)
         read = 0
         for record in self._compared.before:
-            if self.is_alive(record) and (record.model, record.route) == (now.model, now.route):
+            if (record.model, record.route) == (now.model, now.route):
                 shared = record.end(shared_front(record, now))
                 if record is self._old and self._compared.found is not None:
                     shared = self._compared.found.common
                 name = culprit.culprit
                 if culprit.culprit_kind == PARAMETER and record.parameters.get(name) != now.parameters.get(name):
                     shared = min(shared, culprit.before)
-                read = max(read, self._steps(self._floor(min(shared, self._held(record)))))
+                read = max(read, self._steps(self._floor(min(shared, self.held(record)))))
         end = max(now.stops, default=0) if self._profile.family is Family.MARKER else 0
         write = max(0, end - read) if end >= self._profile.min_tokens else 0
-        long = write if now.is_long else 0
+        long = min(write, max(0, now.long - read))
         return Bill(read, write - long, long, now.total - read - write)
 
 

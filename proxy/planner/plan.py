@@ -297,7 +297,7 @@ class Diagnosing:
             route=route.upstream,
             parameters=parameters,
             stops=sorted([layout.ends[position] for position in marks]),
-            is_long="1h" in marks.values(),
+            long=max((layout.ends[position] for position, life in marks.items() if life == "1h"), default=0),
         )
         in_flight.shows_own = is_own
         in_flight.sent = sent_prompt(layout, analysis.recognised.messages, head, last)

@@ -86,7 +86,8 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     its end in tokens from the beginning, its place on the wire, and the index of its kind and key in ``names``. ``at``
     is in seconds. ``parameters`` are digests of the request's other members, by their names. ``lines`` are the lines of
     system texts, by the index of the piece. ``stops`` are the ends, in tokens and ascending, up to which a provider
-    that keeps prompts only at markers keeps this one; ``is_long``: for its longer life. ``stored`` is the number of
+    that keeps prompts only at markers keeps this one; up to ``long`` it does so for its longer life, because markers
+    of the longer life stand in front of others. ``stored`` is the number of
     tokens of the prompt that the provider holds (-1: unknown; then the cache's rules give it). ``scale`` is how many
     tokens the provider counts for one of these (0: unknown).
     """
@@ -100,7 +101,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     parameters: Mapping[str, bytes] = {}
     lines: Mapping[int, LineSizes] = {}
     stops: Sequence[int] = ()
-    is_long: bool = False
+    long: int = 0
     stored: int = -1
     scale: float = 0.0
 
@@ -158,9 +159,9 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     def pieces(self, first: int = 0) -> list[PromptPiece]:
         """The pieces from an index on."""
         found, before, stops = [], self.end(first), set(self.stops)
-        life: Life = "1h" if self.is_long else "5m"
         rest = zip(self.named(first), self.each(first), self.ends[first:], self.places[first:], strict=True)
         for index, ((kind, key), own, end, place) in enumerate(rest, first):
+            life: Life = "1h" if end <= self.long else "5m"
             lines, mark = self.lines.get(index, ()), life if end in stops else None
             found.append(PromptPiece(key, kind, own, end - before, place, lines, mark))
             before = end
@@ -178,14 +179,14 @@ class PromptRecord(Struct, frozen=True, array_like=True):
         rows, end, stops = array(_NUMBER), front.total if is_whole else front.end(shared), [*self.stops]
         lines = front.lines if is_whole else {index: text for index, text in front.lines.items() if index < shared}
         own_lines: dict[int, LineSizes] = {}
-        is_long = self.is_long
+        long = self.long
         for index, piece in enumerate(pieces, shared):
             end += piece.tokens
             name = piece.kind, piece.key[:_KEY_CHARS]
             rows.extend((end, piece.place, numbers.setdefault(name, len(numbers))))
             if piece.mark:
                 stops.append(end)
-                is_long |= piece.mark == "1h"
+                long = end if piece.mark == "1h" else long
             if piece.lines:
                 own_lines[index] = piece.lines
         return replace(
@@ -195,7 +196,7 @@ class PromptRecord(Struct, frozen=True, array_like=True):
             names=tuple(numbers),
             lines={**lines, **own_lines} if own_lines else lines,
             stops=stops,
-            is_long=is_long,
+            long=long,
         )
 
     def continuing(self, front: "PromptRecord") -> "PromptRecord":

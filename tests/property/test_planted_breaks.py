@@ -17,7 +17,7 @@ from proxy.kit.modes import Mode
 from proxy.planner.diagnose import MARKERS, diagnose
 from proxy.planner.planner import TierPlanner
 from proxy.planner.record import IMAGES, Break, PromptRecord, wire_record
-from proxy.protocol.prices import Price
+from proxy.protocol.prices import Price, input_cost
 from proxy.protocol.providers import DEFAULTS, PROFILES, CacheProfile, Family
 from proxy.protocol.request.reader import Route
 from proxy.protocol.response.usage import Usage
@@ -41,7 +41,8 @@ def words(rng: Random, name: str, count: int) -> str:
 @dataclass
 class Session:
     """The requests of a client, and what befalls them: the pauses in front of them, the account that serves each, the
-    request at which the provider has dropped everything, and the markers of each."""
+    request at which the provider has dropped everything, and the markers of each. ``head`` is the life of a marker on
+    the system text."""
 
     rng: Random
     profile: CacheProfile
@@ -51,6 +52,7 @@ class Session:
     pauses: list[float] = field(default_factory=list)
     accounts: list[str] = field(default_factory=list)
     drops_at: int = -1
+    head: str = ""
 
     @property
     def later(self) -> list[Body]:
@@ -213,11 +215,15 @@ CAUSES: tuple[Callable[[Session], Told], ...] = (
 )  # fmt: skip
 
 
-def marked(body: Body, life: str) -> Body:
-    """The request with a marker on its last message, and on its last tool."""
+def marked(body: Body, life: str, head: str = "") -> Body:
+    """The request with a marker on its last message, and on its last tool; and one of the ``head``'s life on its
+    beginning."""
     found = copy.deepcopy(body)
-    for one in (found["messages"][-1], *found.get("tools", ())[-1:]) if life else ():
-        one["cache_control"] = {"type": "ephemeral", "ttl": life}
+    tools = found.get("tools", ())[-1:]
+    marks = [(found["messages"][-1], life), *[(one, head or life) for one in tools], (found["messages"][0], head)]
+    for one, lasts in marks:
+        if lasts:
+            one["cache_control"] = {"type": "ephemeral", "ttl": lasts}
     return found
 
 
@@ -248,9 +254,10 @@ def planned(told: Session, scale: float, *, most: int) -> Diagnosed:
         at += told.pauses[number]
         if number == told.drops_at:
             provider = Provider(told.profile)
-        body, account = marked(plain, told.marks[number]), told.accounts[number]
+        body, account = marked(plain, told.marks[number], told.head), told.accounts[number]
         route = Route("scope", body["model"], body["model"], told.profile, upstream=account)
         plan = planner.plan(json.dumps(body).encode(), route, Mode.OBSERVE, at)
+        plan = other(plan, price=Price.relative(told.profile.read, told.profile.write, told.profile.write_long))
         usage = provider.send(rendered(body, told.profile, account), at)
         planner.on_accepted(plan, at)
         found.append(planner.on_completed(plan, usage, at).broke)
@@ -266,7 +273,7 @@ def sent(told: Session, scale: float, *, most: int) -> Diagnosed:
         at += told.pauses[number]
         if number == told.drops_at:
             provider = Provider(told.profile)
-        body, account = marked(plain, told.marks[number]), told.accounts[number]
+        body, account = marked(plain, told.marks[number], told.head), told.accounts[number]
         usage = provider.send(rendered(body, told.profile, account), at)
         record = wire_record(body, lambda text: round(scale * tokens(text)), at=at, route=account)
         found.append(diagnose(records, record, usage, told.profile, price))
@@ -305,3 +312,33 @@ def test_the_planted_cause_is_named_with_its_loss(
         return
     assert (one.kind, one.culprit_kind, one.culprit, str(one.line))[: len(told)] == told or one.kind == "below-minimum"
     assert one.lost == pytest.approx(lost, abs=slack)
+
+
+@settings(max_examples=examples(300))
+@given(
+    st.integers(0, 1 << 40),
+    st.sampled_from([("5m", "5m"), ("1h", "5m"), ("1h", "1h"), ("1h", ""), ("", "1h")]),
+    st.sampled_from((a_line, a_tool, a_setting, the_model, the_opening, a_question, a_result, nothing_that_counts)),
+    st.lists(st.sampled_from((20.0, 100.0, 400.0, 2000.0)), min_size=7, max_size=7),
+    st.sampled_from((sent, planned)),
+)
+def test_a_break_under_markers_of_two_lives_costs_what_a_simulation_without_its_cause_saves(
+    seed: int,
+    lives: tuple[str, str],
+    cause: Callable[[Session], Told],
+    pauses: list[float],
+    diagnosed: Callable[..., Diagnosed],
+) -> None:
+    profile = PROFILES["anthropic"]
+    price = Price.relative(profile.read, profile.write, profile.write_long)
+    broken, whole = session(Random(seed), profile), session(Random(seed), profile)
+    cause(broken)
+    for told in (broken, whole):
+        told.head, told.marks, told.pauses = lives[0], [lives[1]] * len(told.bodies), [*pauses]
+    used, found = diagnosed(broken, 1.0, most=broken.at + 1)
+    mine, one = used[-1], found[-1]
+    if one is not None and one.kind == "expired":
+        whole.pauses[broken.at] = 20.0
+    best = sent(whole, 1.0, most=broken.at + 1)[0][-1]
+    difference = input_cost(mine, price) - input_cost(best, price)
+    assert (one.usd if one is not None else 0.0) == pytest.approx(difference, abs=max(0.1 * abs(difference), 250.0))

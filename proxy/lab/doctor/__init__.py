@@ -287,12 +287,12 @@ def _untold(session: _Session, call: LoggedCall, usage: Usage) -> PromptRecord:
     if call.is_compacted or usage.prompt < _SHRUNK * before.total:
         # Content that a summary has replaced could not have been read again.
         session.records.clear()
-        before = PromptRecord(is_long=before.is_long)
+        before = PromptRecord(long=before.long)
     grown = usage.prompt - before.total
     piece = PromptPiece("", TURN, digest(before.count.to_bytes(8)), grown)
-    is_long = usage.write_1h > 0 or (before.is_long and not usage.write_5m)
+    long = usage.read + usage.write_1h if usage.write_1h else min(before.long, usage.read)
     stored = usage.read + usage.write if usage.writes_told else usage.prompt
-    head = PromptRecord(call.at or 0.0, call.model, stored=stored, is_long=is_long)
+    head = PromptRecord(call.at or 0.0, call.model, stored=stored, long=long)
     return head.holding([piece] if grown > 0 else [], before, before.count)
 
 

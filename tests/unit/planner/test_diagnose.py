@@ -249,8 +249,8 @@ def test_a_body_of_any_shape_has_a_record(body: Any) -> None:
 
 def test_an_entry_that_was_marked_for_an_hour_is_alive_for_an_hour() -> None:
     profile = replace(ANTHROPIC, min_tokens=1)
-    for is_long, kind in ((False, Deviation.EXPIRED), (True, BreakKind.CHANGED)):
-        old = record(*BEFORE, stops=[1200], is_long=is_long)
+    for long, kind in ((0, Deviation.EXPIRED), (1200, BreakKind.CHANGED)):
+        old = record(*BEFORE, stops=[1200], long=long)
         found = diagnose([old], record(*changed(3), at=1800.0), None, profile)
         assert found.kind == kind
 

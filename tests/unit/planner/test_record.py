@@ -65,7 +65,7 @@ def marked(ttl: str | None) -> dict[str, Any]:
 def test_a_marker_and_its_life_are_told() -> None:
     for ttl, is_long in ((None, False), ("5m", False), ("1h", True)):
         record = wire_record(marked(ttl), bytes_over_four, at=0.0)
-        assert (list(record.stops), record.is_long) == ([record.total], is_long)
+        assert (list(record.stops), record.long) == ([record.total], record.total * is_long)
         assert [piece.mark for piece in record.pieces()] == ["1h" if is_long else "5m"]
     assert not wire_record({"messages": [{"role": "user", "content": "Go."}]}, bytes_over_four, at=0.0).stops
 
@@ -73,7 +73,7 @@ def test_a_marker_and_its_life_are_told() -> None:
 def test_markers_in_front_of_a_continued_conversation_stay() -> None:
     first = wire_record(marked("1h"), bytes_over_four, at=0.0)
     then = wire_record(marked("1h"), bytes_over_four, at=9.0).continuing(first)
-    assert (then.stops, then.is_long) == ([first.total, 2 * first.total], True)
+    assert (then.stops, then.long) == ([first.total, 2 * first.total], 2 * first.total)
 
 
 def test_what_the_provider_holds_is_told_in_our_tokens() -> None:
