@@ -14,8 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from proxy.kit.modes import Mode
+from proxy.planner import TierPlanner
 from proxy.planner.diagnose import MARKERS, diagnose
-from proxy.planner.planner import TierPlanner
 from proxy.planner.record import IMAGES, Break, PromptRecord, wire_record
 from proxy.protocol.prices import Price, input_cost
 from proxy.protocol.providers import DEFAULTS, PROFILES, CacheProfile, Family
