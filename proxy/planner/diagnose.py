@@ -385,10 +385,7 @@ class _Accounts:
         now, old, usage = self._now, self._old, self._usage
         is_shorter = self._is_marked and max(now.stops, default=0) < max(old.stops, default=0)
         # If more was written than the markers explain, there is one that we do not know.
-        if (
-            not is_shorter
-            or self._covers(usage.read + usage.write if usage is not None else 0, self.held(old))
-        ):
+        if not is_shorter or self._covers(usage.read + usage.write if usage is not None else 0, self.held(old)):
             return None
         return Break(BreakKind.PARAMETERS, MARKERS, PARAMETER, before=now.total, is_waste=True)
 

@@ -66,9 +66,11 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _effects(chosen: Sequence[Feature]) -> list[Effect]:
-    switched = ["", *(feature.name for feature in chosen)]
-    found = measured([Job(name, rules, off) for name in sessions() for off in switched for rules in RULES])
-    return [effect(feature.name, rules, found) for feature in chosen for rules in RULES]
+    # A feature that needs other rules is measured under these, too.
+    switched = [(one.name, rules) for one in chosen for rules in dict.fromkeys((*RULES, one.shown_by[1]))]
+    base = [("", rules) for rules in dict.fromkeys(rules for _, rules in switched)]
+    found = measured([Job(name, rules, off) for name in sessions() for off, rules in (*base, *switched)])
+    return [effect(name, rules, found) for name, rules in switched]
 
 
 def show(effects: Sequence[Effect]) -> None:
