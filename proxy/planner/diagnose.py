@@ -259,7 +259,7 @@ class Comparison(Struct, frozen=True):
         if culprit is None:
             kind = accounts.unexplained(deviation)
             culprit = None if kind is None else Break(kind, before=now.total)
-        elif accounts.held(old) <= culprit.before and accounts.held(old) < accounts.held(old, has_expired=True):
+        elif now.at - old.at > profile.life_s + profile.slack_s and accounts.held(old) <= culprit.before:
             culprit = replace(culprit, kind=Deviation.EXPIRED, is_waste=False)
         return None if culprit is None else accounts.priced(culprit, price)
 
