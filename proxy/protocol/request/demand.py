@@ -128,7 +128,6 @@ _TOOLS: Sequence[tuple[str, Tool | None]] = (
     # These tools are run by the client, and billed as the tokens of their calls. Only versions of them are.
     ("function", None),
     ("custom", None),
-    ("namespace", None),
     ("computer", None),
     ("bash", None),
     ("text_editor", None),
@@ -143,11 +142,11 @@ _GEMINI_FUNCTIONS = frozenset({"functiondeclarations", "function_declarations"})
 COUNTS = ("n", "best_of", "num_completions", "num_generations", "candidateCount", "candidate_count")
 # The members that are read within tools, plugins and settings.
 _INNER = frozenset(
-    {"type", "max_uses", "container", "environment", "memory_limit", "id", "max_results", "mode", "maxOutputTokens",
-     "max_output_tokens", *COUNTS}
+    {"type", "tools", "max_uses", "container", "environment", "memory_limit", "id", "max_results", "mode",
+     "maxOutputTokens", "max_output_tokens", *COUNTS}
 )  # fmt: skip
 _FOLDED = frozenset(map(folded, _INNER))
-_FUNCTION = Raw(b'"function"')
+_FUNCTION, _GROUP = Raw(b'"function"'), "namespace"
 _KIND = re.compile(r"[\w:]{1,64}", re.ASCII)
 WANTED_MEMBERS = (
     "service_tier", "speed", "inference_geo", "tools", "web_search_options", "search_parameters", "plugins",
@@ -296,11 +295,15 @@ def _known_once(raw: Raw | bytes, members: Mapping[str, Raw]) -> Mapping[str, Ra
 
 def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
     """The kinds by which a tool is billed: none, one, or several in Gemini's shape. The item None stands for an unknown
-    tool."""
+    tool, and for each tool in a group of functions that is no function."""
     if "type" in tool:
         if tool["type"] == _FUNCTION:  # most tools are functions, and a request may have hundreds of them
             return ()
         kind, is_text = _word(tool["type"])
+        if kind == _GROUP:
+            # https://platform.openai.com/docs/api-reference/responses/create: it has functions and custom tools only.
+            inner = _objects(tool.get("tools"))
+            return [None for one in inner if one is None or _word(one.get("type"))[0] == _GROUP or _kinds(one)]
         if kind == "shell" and "environment" in tool:
             where = (small_object(tool["environment"]) or {}).get("type", b"")
             return () if bytes(where) == b'"local"' else (Tool.CONTAINER,)

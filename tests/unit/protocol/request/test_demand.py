@@ -215,6 +215,11 @@ def test_tiers(asked: object, tier: str) -> None:
     assert wanted_by(service_tier=asked) == (Wants(tier=tier), "")
 
 
+def grouped(*tools: object) -> dict[str, object]:
+    """A group of tools in OpenAI's form."""
+    return {"type": "namespace", "name": "n", "description": "d", "tools": list(tools)}
+
+
 @pytest.mark.parametrize("odd", [["priority"], 3, True, {"a": 1}, "pri ority"])
 def test_a_tier_that_cannot_be_read_is_named(odd: object) -> None:
     assert wanted_by(service_tier=odd)[1] == "service_tier"
@@ -234,6 +239,7 @@ def test_a_tier_that_cannot_be_read_is_named(odd: object) -> None:
         ([{"type": "shell", "environment": [1]}], ((Tool.CONTAINER, 8),)),
         ([{"googleSearch": {}, "codeExecution": {}}], ((Tool.SEARCH, 8), (Tool.CODE, 8))),
         ([{"functionDeclarations": [{"name": "f"}]}], ()),
+        ([grouped({"type": "function", "name": "f"}, {"type": "custom", "name": "g"}), grouped()], ()),
         ([], ()),
     ]
 )
@@ -242,8 +248,18 @@ def test_tools_that_the_provider_runs(tools: object, calls: object) -> None:
     assert (tuple(wanted.calls), odd) == (calls, "")
 
 
-@pytest.mark.parametrize(
-    "tools", [[{"type": "video_maker"}], [{"type": 7}], "web_search", [["web_search"]], [{"x": 1}]]
+@for_every(
+    [
+        [{"type": "video_maker"}],
+        [{"type": 7}],
+        "web_search",
+        [["web_search"]],
+        [{"x": 1}],
+        *[[grouped({"type": name})] for name in ("web_search", "code_interpreter", "mcp", "video_maker", "namespace")],
+        [grouped({"type": "function"}, {"type": "web_search_preview"})],
+        [grouped(["web_search"])],
+        [{**grouped(), "Tools": [{"type": "web_search"}]}],
+    ]
 )
 def test_a_tool_that_is_not_known_is_named(tools: object) -> None:
     assert wanted_by(tools=tools)[1] == "tools"
