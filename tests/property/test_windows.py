@@ -4,7 +4,7 @@ import json
 from itertools import count, pairwise
 from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.prompts.window import Capability, CapabilityProfile, PartCaps, VirtualFile, WindowParts
@@ -80,9 +80,16 @@ PROFILES = st.builds(
 )
 
 
-@given(conversations(), named_parts(), PROFILES, st.integers(0, 900), SIZES)
-def test_what_is_sent_never_exceeds_the_budget(
-    talk: list[Body], parts: WindowParts, profile: CapabilityProfile, budget: int, system_tokens: int
+@given(
+    st.just([]) | conversations(),
+    st.none() | named_parts(),
+    PROFILES,
+    st.integers(0, 9) | st.integers(0, 900),
+    SIZES,
+)
+@example([], None, CapabilityProfile("p", Capability.COMPLETION, may_shorten_system=True), 3, 60)
+def test_what_is_sent_has_a_message_and_never_exceeds_the_budget(
+    talk: list[Body], parts: WindowParts | None, profile: CapabilityProfile, budget: int, system_tokens: int
 ) -> None:
     messages = [system(text_of(system_tokens, "s")), *talk]
     found = fit(messages, budget, parts, profile)
@@ -90,6 +97,7 @@ def test_what_is_sent_never_exceeds_the_budget(
         assert found.messages is None
         return
     out = sent(messages, found)
+    assert out
     assert tokens_of(out) <= budget
     assert found.sizes.get("prompt", 0) <= budget
     assert fit(messages, budget, parts, profile) == found

@@ -355,13 +355,13 @@ class _Fitting:
         shown = 0 if payload is None else payload.fitting(payload.least_tokens + room)
         conversation = sum(self._talk_tokens[place] for place in places)
         sizes = self._counted(kept, conversation)
-        if excess_tokens:
-            return FittedMessages(None, sizes, {}, excess_tokens)
+        sent = () if excess_tokens else self._written(kept, places, shown)
+        if not sent:  # no provider takes a request without messages
+            return FittedMessages(None, sizes, {}, excess_tokens or 1)
         trimmed = len(self._talk) - len(places)
         shortened = sum(kept[name] < size for name, size in self._sizes.items() if name is not PartName.FILES)
         shortened += 0 if payload is None else len(payload.files) - shown
         edits = {Edit.WINDOW_TRIMMED: trimmed, Edit.WINDOW_SHORTENED: shortened}
-        sent = self._written(kept, places, shown)
         is_same = not (trimmed or shortened or self._parts or payload)
         counted = sum(tokens for _, tokens in sent) + sum(self._terms.besides.values()) - self._extra
         return FittedMessages(
