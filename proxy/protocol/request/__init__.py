@@ -191,7 +191,7 @@ class ParsedBody:
         if self.transcript is None:
             added = [reader(raw) for raw in self.unread()]
             if sum(len(message.parts) for message in added) > MOST_ELEMENTS:
-                raise Unreadable("too many parts")
+                raise TooMany("too many parts")
             before = self._base.messages[: self.known] if self._base is not None else ()
             if any([message.recognition is not None for message in added]):
                 added = _within_bound(before, added)

@@ -28,7 +28,15 @@ from proxy.protocol.request.element import ToolReader
 from proxy.protocol.request.message import Message, MessageReader
 from proxy.protocol.request.tokens import Encode, TokenCounter
 from proxy.protocol.request.transcript import Transcript
-from proxy.protocol.wire.json_body import Members, Span, Unreadable, behind_space, elements, parse_members
+from proxy.protocol.wire.json_body import (
+    MOST_ELEMENTS,
+    Members,
+    Span,
+    Unreadable,
+    behind_space,
+    elements,
+    parse_members,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +272,9 @@ def _key(body: bytes, start: int) -> _Key:
 
 
 _MOST_COUNTS = 200_000
+MOST_LONG = 4 * MOST_ELEMENTS
+"""The most messages that are read in order to leave out the oldest. So many short ones fill the window of most
+models."""
 
 
 class RequestReader:
@@ -309,6 +320,11 @@ class RequestReader:
         self.counter.merge(fork.counter)
         self.messages.merge(fork.messages)
         self.tools.merge(fork.tools)
+
+    def read_long(self, parsed: ParsedBody) -> Transcript:
+        """All messages of a chat, also if they are too many to be planned. Raises Unreadable."""
+        raws = elements(parsed.members["messages"], MOST_LONG)
+        return Transcript([self.messages.read(raw) for raw in raws])
 
     def read_ahead(self, parsed: ParsedBody) -> None:
         """Read all messages and tools. A body without an array of messages is left to the planner, which refuses it.

@@ -259,6 +259,20 @@ def test_large_new_texts_are_counted_beside_the_event_loop_and_known_ones_at_onc
     aside.close()
 
 
+@pytest.mark.parametrize(("turns", "parts"), [(2_500, 1), (1_800, 3)])
+def test_a_chat_of_more_messages_or_parts_than_are_planned_is_fitted_like_any_other(turns: int, parts: int) -> None:
+    long = [user([text_part("word " * 8)] * parts) if one["role"] == "user" else one for one in talk(turns, 20)]
+    client, cuts = Client(), set[int]()
+    for _ in range(2):
+        found = client.fitted(long)
+        out = json.loads(found.body)["messages"]
+        assert [out[0], *out[1:]] == [long[0], *long[1 - len(out) :]]
+        assert 6_000 < prompt(found) <= 9_000
+        cuts.add(found.edits[Edit.WINDOW_TRIMMED])
+        long = [*long, assistant("yes"), user("and now?")]
+    assert len(cuts) == 1
+
+
 def test_all_other_bytes_of_the_body_stay() -> None:
     messages = json.dumps(talk(40)).encode()
     body = b'{ "top_p": 1.0e0,\n"messages":' + messages + b', "model":"m", "x":"\\u00e9"}'
