@@ -567,8 +567,7 @@ class AssembledChat:
     kind of assembly for an upstream that caches. ``front`` has the blocks in front of the conversation. ``dialogue`` is
     the conversation with its panels; ``order`` has the shown panels in sending order. ``scope`` and ``session`` name
     the state that belongs to the conversation. ``answers`` answers the model's own calls for a panel; None if no panel
-    is shown. ``reading`` has the facts that were read from the texts. ``kept`` is called once the request is sent, and
-    not if it is refused or only its breakdown is asked for: the session goes on from it."""
+    is shown. ``reading`` has the facts that were read from the texts. ``kept`` is called if the request is sent."""
 
     sent: ParsedBody
     body: bytes

@@ -188,8 +188,12 @@ class ContextAssembler:
         if "messages" not in sent.members:
             raise InvalidRequest("the request has no 'messages'", param="messages", code="missing_messages")
         form = read_form(sent.members[SECTION]) or StructuredForm()
-        own_count = None if own is None else sum(1 for _ in own.raws())
-        return SentContext(sent, form, Conversation.of(sent.raws(), own_count), _opening(own or sent))
+        talk = Conversation.of((own or sent).raws())
+        conversation = talk if own is None else Conversation.of(sent.raws(), sum(1 for _ in talk))
+        # A conversation that the client has not named is named by its own beginning, which stays the same. The client's
+        # markers do not count, because they move from turn to turn.
+        first = next((turn.bare for turn in talk.turns if turn.role == "user"), b"")
+        return SentContext(sent, form, conversation, digest(*(turn.bare for turn in talk.system), first).hex())
 
     def resolve(self, request: SentContext, scope: str, hint: str) -> Resolved:
         """The form with its texts, and the session that it belongs to. Raises MissingContent, PayloadTooLarge."""
@@ -198,8 +202,17 @@ class ContextAssembler:
         name = named or request.opening
         session = self.sessions.begun(scope, name)
         self._check_size(form.shown(session.review))
-        fields = request.sent, form, request.conversation, request.opening
-        return Resolved(*fields, scope, name, session, bool(named), session.aliases)
+        return Resolved(
+            request.sent,
+            form,
+            request.conversation,
+            request.opening,
+            scope,
+            name,
+            session,
+            bool(named),
+            session.aliases,
+        )
 
     def _check_size(self, context: StructuredContext) -> None:
         """Raises PayloadTooLarge if the texts are too long for one request. The body alone does not show that: a short
@@ -426,18 +439,6 @@ class ContextAssembler:
             message = f"a tool of the request is called '{PANEL_TOOL}', as the proxy's own that shows panels: rename it"
             raise InvalidRequest(message, param="tools", code="reserved_tool")
         return found
-
-
-def _opening(own: ParsedBody) -> str:
-    """The name of a session that the client has not named: its beginning, which stays the same. The client's markers do
-    not count, because they move from turn to turn, nor does the operator's system text, which may change."""
-    found: list[bytes] = []
-    for turn in map(Turn.of, map(bytes, own.raws())):
-        if turn.is_system or turn.role == "user":
-            found.append(turn.bare)
-        if turn.role == "user":
-            break
-    return digest(*found).hex()
 
 
 def _reading(context: StructuredContext, dialogue: Dialogue, counter: TokenCounter) -> ChatReading:

@@ -145,7 +145,14 @@ class ContextWindows:
     async def _fitted(self, parsed: ParsedBody, deployment: Deployment, job: "_Job", scope: str) -> FittedMessages:
         """The request's messages, fitted, with their sizes as the model counts them. Large requests are fitted beside
         the event loop. ``sent_tokens`` is 0 if nothing can be learnt from the count. Raises Unreadable."""
-        transcript = await self._read(parsed)
+        try:
+            await read_ahead(self._reader, self._aside, parsed)
+            transcript = self._reader.read(parsed)
+        except TooMany:
+            # These are more messages than are planned, but what fits of them may be few enough.
+            fork = self._reader.fork()
+            transcript = await self._aside.run(len(parsed.body), partial(fork.read_long, parsed))
+            self._reader.merge(fork)
         tools = self._reader.tools.read(parsed.members.get("tools"))
         budget, known = await self._budget(parsed, deployment, job, scope)
         messages = await self._fitted_by(parsed, transcript, tools, job, budget, known.value)
@@ -153,18 +160,6 @@ class ContextWindows:
             # The guess may leave out what might not fit, but it must not refuse a request that the model may accept.
             messages = await self._fitted_by(parsed, transcript, tools, job, budget, known.measured)
         return messages
-
-    async def _read(self, parsed: ParsedBody) -> Transcript:
-        """All messages. A chat with more of them than are planned is read beside the event loop, because what fits of
-        it may be few enough. Raises Unreadable."""
-        try:
-            await read_ahead(self._reader, self._aside, parsed)
-            return self._reader.read(parsed)
-        except TooMany:
-            fork = self._reader.fork()
-            transcript = await self._aside.run(len(parsed.body), partial(fork.read_long, parsed))
-            self._reader.merge(fork)
-            return transcript
 
     async def _fitted_by(
         self,

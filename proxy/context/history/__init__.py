@@ -36,7 +36,8 @@ from proxy.context.panels import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, replace
-from proxy.protocol.request.message import MARK_KEYS, THINKING_TYPES
+from proxy.protocol.request.message import MARK_KEYS
+from proxy.protocol.request.tokens import THOUGHTS
 from proxy.protocol.wire.json_body import Members, Unreadable, elements, join_members, members_of, string_of, text_json
 
 
@@ -475,7 +476,7 @@ def _text(members: Members) -> str:
     for kind, text in parts_of(members):
         if kind in ("text", "refusal") and text is not None:
             texts.append(text)
-        elif kind not in THINKING_TYPES:
+        elif kind not in THOUGHTS:
             raise Unreadable(f"a part that is no text: {kind}")
     if is_given(members, "refusal"):
         texts.append(text_member(members, "refusal"))

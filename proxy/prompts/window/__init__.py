@@ -21,7 +21,6 @@ compare layouts and far cheaper, but repetitive code may have half as many token
 """
 
 import math
-import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -53,7 +52,6 @@ from proxy.protocol.wire.json_body import (
     elements,
     join_members,
     members_of,
-    raw_text,
     string_of,
     text_json,
     utf8,
@@ -498,10 +496,6 @@ class TokenFactor:
 # A text up to this length is not remembered, because it is counted about as fast as it is looked up.
 _SHORT_CHARS = 256
 _TEXT, _WRITTEN, _TOOLS = b"t", b"w", b"o"
-_THOUGHTS, _CALL = ("thinking_blocks", "reasoning_details", "reasoning_content", "reasoning"), "function_call"
-_BESIDES = re.compile(rb'"(?:thinking_blocks|reasoning(?:_details|_content)?|function_call)"')
-# What is signed or encrypted is no text, and has about as many tokens as the text that stands beside it.
-_SEAL = re.compile(rb'"(?:signature|data|encrypted_content)"\s*:\s*"[^"]*",?')
 
 
 class ExactTokens(TokenCounter):
@@ -529,17 +523,7 @@ class ExactTokens(TokenCounter):
         return self.counted(_WRITTEN + digest(raw), self._of, raw)
 
     def _of(self, raw: bytes) -> int:
-        """Tokens of a message. Those that the planner's reader leaves out count, too: clients send a model's thinking
-        back, some of them the same thinking in several forms, of which the model reads one."""
-        tokens = self._messages.read(Raw(raw)).tokens
-        if _BESIDES.search(raw) is None:
-            return tokens
-        members = members_of(raw)
-        texts = {
-            name: raw_text(_SEAL.sub(b"", bytes(members[name]))) for name in (*_THOUGHTS, _CALL) if name in members
-        }
-        sizes = {name: self._encode(text) for name, text in texts.items() if text != "null"}
-        return tokens + sizes.pop(_CALL, 0) + max(sizes.values(), default=0)
+        return self._messages.read(Raw(raw)).tokens
 
     def of_tools(self, raw: Raw | bytes | None, read: Sequence[Element]) -> int:
         """Tokens of the tools, which the planner has ``read``. Raises Unreadable."""

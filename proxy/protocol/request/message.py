@@ -15,7 +15,7 @@ from proxy.kit.value import digest
 from proxy.protocol.caches import Life
 from proxy.protocol.recognition import Cut, MessageKind, PieceKind, Recogniser, Recognition, recognise_text
 from proxy.protocol.recognition.lines import closes_fences
-from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, TokenCounter, read_as_text
+from proxy.protocol.request.tokens import IMAGE_TOKENS, MESSAGE_OVERHEAD_TOKENS, THOUGHTS, TokenCounter, read_as_text
 from proxy.protocol.wire.json_body import (
     PIECE_BYTES,
     Members,
@@ -65,6 +65,7 @@ class Part(Struct, frozen=True, gc=False):
     own_mark: Life | None = None
 
 
+_NO_PART = Part(PartKind.OTHER, b"", 0, -1, markable=False)
 _Derived = TypeVar("_Derived")
 _Given = TypeVarTuple("_Given")
 # Regions of a text, and places of a message, may change with each request.
@@ -279,8 +280,9 @@ class MessageReader:
         own = turn = fixed = digest(role.encode(), *[p.digest for p in positions], *rest)
         if content.text is not None and content.recognition is not None:
             turn, fixed = _identities(role, own, content.text, content.recognition)
-        if rest and positions:
-            positions = (_with_rest(positions[0], rest), *positions[1:])
+        if rest:
+            first = positions[0] if positions else _NO_PART
+            positions = (_with_rest(first, rest, self._counter.beside(members)), *positions[1:])
         answers = answered_calls(raw, members) if members else ()
         has_results = role in RESULT_ROLES or bool(answers)
         return Message(
@@ -415,7 +417,7 @@ class MessageReader:
             shown = text_value(members["text"]) if "text" in members else None
             markable = isinstance(shown, str) and bool(shown.strip())
             return Part(PartKind.TEXT, key, tokens, index, markable, mark)
-        part_kind = PartKind.THINKING if kind in THINKING_TYPES else PartKind.OTHER
+        part_kind = PartKind.THINKING if kind in THOUGHTS else PartKind.OTHER
         return Part(part_kind, key, tokens, index, False, mark)
 
     def _tokens(self, key: bytes, part: _ListPart) -> int:
@@ -513,8 +515,6 @@ def piece_digest(text: str) -> bytes:
 
 # Anthropic, "Prompt caching": text, images and documents in user turns can be marked.
 _MARKABLE_MEDIA = frozenset({"image_url", "file"})
-THINKING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
-"""The types of parts that hold a model's thinking."""
 # It begins with one character of which a text has few, so a long text is searched fast.
 _SEAL = re.compile(rb'"(?:(?:signature|encrypted_content)"\s*:\s*"[^"]|(?:redacted_thinking|reasoning\.encrypted)")')
 MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
@@ -529,9 +529,9 @@ def _rest(members: Members) -> list[bytes]:
     return _said({k: v for k, v in members.items() if k not in _HASHED_ELSEWHERE and bytes(v) not in _NOTHING})
 
 
-def _with_rest(first: Part, rest: Sequence[bytes]) -> Part:
-    """The first position of a message whose other members change its digest."""
-    return replace(first, digest=digest(first.digest, *rest))
+def _with_rest(first: Part, rest: Sequence[bytes], tokens: int = 0) -> Part:
+    """The first position of a message whose other members change its digest, and have these tokens."""
+    return replace(first, digest=digest(first.digest, *rest), tokens=first.tokens + tokens)
 
 
 def beside(message: Message, first: Part) -> Part:

@@ -272,9 +272,8 @@ def _key(body: bytes, start: int) -> _Key:
 
 
 _MOST_COUNTS = 200_000
-MOST_LONG = 4 * MOST_ELEMENTS
-"""The most messages that are read in order to leave out the oldest. So many short ones fill the window of most
-models."""
+# The most messages that are read in order to leave out the oldest. So many short ones fill the window of most models.
+_MOST_LONG = 4 * MOST_ELEMENTS
 
 
 class RequestReader:
@@ -323,8 +322,7 @@ class RequestReader:
 
     def read_long(self, parsed: ParsedBody) -> Transcript:
         """All messages of a chat, also if they are too many to be planned. Raises Unreadable."""
-        raws = elements(parsed.members["messages"], MOST_LONG)
-        return Transcript([self.messages.read(raw) for raw in raws])
+        return Transcript([self.messages.read(raw) for raw in elements(parsed.members["messages"], _MOST_LONG)])
 
     def read_ahead(self, parsed: ParsedBody) -> None:
         """Read all messages and tools. A body without an array of messages is left to the planner, which refuses it.

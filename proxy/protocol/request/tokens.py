@@ -7,13 +7,15 @@ markup and prose, plain and in JSON, 8,000 texts of 30 to 60,000 characters. The
 the 95th percentile of texts above 100 tokens, and 1 % over all texts. Providers' own tokenisers differ by more.
 """
 
+import re
 from collections.abc import Callable
 from string import ascii_lowercase, ascii_uppercase, digits, punctuation
 
 from msgspec import Raw
 
 from proxy.kit.lru import LastUsed
-from proxy.protocol.wire.json_body import Members, elements, join_members, members_of, value
+from proxy.kit.value import digest
+from proxy.protocol.wire.json_body import Members, elements, join_members, members_of, raw_text, utf8, value
 
 _KINDS = [kind.encode() for kind in (ascii_lowercase, ascii_uppercase, digits, punctuation)]
 # Pairs of characters that mostly are one token.
@@ -83,6 +85,12 @@ _MEDIA = frozenset({
     "image_url", "image", "input_image", "input_audio", "audio_url", "video_url", "video",
     "file", "input_file", "document",
 })  # fmt: skip
+THOUGHTS = ("thinking", "redacted_thinking", "reasoning")
+"""The types of parts that hold a model's thinking."""
+_CALL = "function_call"
+_BESIDE = ("thinking_blocks", "reasoning_details", "reasoning_content", "reasoning", _CALL)
+# What is signed or encrypted is no text, and has about as many tokens as the text that stands beside it.
+_SEAL = re.compile(rb'"(?:signature|data|encrypted_content)"\s*:\s*"[^"]*",?')
 _NULL = Raw(b"null")
 
 
@@ -95,7 +103,8 @@ def read_as_text(raw: Raw, members: Members) -> tuple[bytes, int]:
     inner = elements(content) if bytes(memoryview(content)[:1]) == b"[" else ()
     kept = [bytes(one) for one in inner if bytes(memoryview(one)[:1]) != b"{" or not _is_medium(members_of(one))]
     if len(kept) == len(inner):
-        return bytes(raw), 0
+        is_thinking = value(members.get("type", _NULL)) in THOUGHTS
+        return _SEAL.sub(b"", bytes(raw)) if is_thinking else bytes(raw), 0
     return join_members(members, {"content": b"[" + b",".join(kept) + b"]"}), len(inner) - len(kept)
 
 
@@ -156,8 +165,8 @@ class TokenCounter:
         return TokenCounter(self._encode, capacity=self._capacity, base=self)
 
     def merge(self, other: "TokenCounter") -> None:
-        for digest, count in other._counts.items():
-            self._counts.put(digest, count)
+        for key, count in other._counts.items():
+            self._counts.put(key, count)
 
     def known(self, digest: bytes) -> int | None:
         """Tokens of the text with this digest; None if they have not been counted."""
@@ -177,3 +186,12 @@ class TokenCounter:
         tokens = count(*counted) if before is None else before
         self._counts.put(key, tokens)
         return tokens
+
+    def beside(self, members: Members) -> int:
+        """Tokens of what a message says beside its content and its list of calls: a call in OpenAI's first form, and
+        the thinking that clients send back. Some of them send the same thinking in several forms, of which the model
+        reads one."""
+        texts = {name: raw_text(_SEAL.sub(b"", bytes(members[name]))) for name in _BESIDE if name in members}
+        said = {name: text for name, text in texts.items() if text != "null"}
+        sizes = {name: self.count(digest(b"beside", utf8(text)), text) for name, text in said.items()}
+        return sizes.pop(_CALL, 0) + max(sizes.values(), default=0)

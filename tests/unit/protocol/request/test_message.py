@@ -41,6 +41,26 @@ def read(message: Body | bytes) -> Message:
     return reader().read(Raw(message if isinstance(message, bytes) else json.dumps(message).encode()))
 
 
+THOUGHT, SEAL = "hm, " * 200, "c2ln" * 900
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"reasoning_content": THOUGHT},
+        {"reasoning": THOUGHT, "reasoning_details": [{"type": "reasoning.text", "text": THOUGHT, "signature": SEAL}]},
+        {"thinking_blocks": [{"type": "thinking", "thinking": THOUGHT, "signature": SEAL}]},
+        {"function_call": {"name": "f", "arguments": THOUGHT}},
+        {"content": [{"type": "thinking", "thinking": THOUGHT, "signature": SEAL}, text_part("a")]},
+    ],
+)
+@pytest.mark.parametrize("own", [assistant("a"), {"role": "assistant", "content": None}, calling("1")])
+def test_a_thought_that_is_sent_back_has_its_tokens_once_in_every_form(own: Body, beside: Body) -> None:
+    plain, found = (reader(len).read(Raw(json.dumps(each).encode())) for each in (own, {**own, **beside}))
+    assert len(THOUGHT) <= found.tokens - plain.tokens < len(THOUGHT) + 100
+    assert found.tokens == sum(part.tokens for part in found.parts)
+
+
 class TestDigest:
     """Equal exactly where the provider renders the same text."""
 
