@@ -207,11 +207,18 @@ class HttpUpstream:
 
 
 class _Line(ResponseHandler):
-    """A connection that is not used again once something has come that no request asked for. aiohttp would take it for
-    the answer to the next request, and every later answer for that to the request behind."""
+    """A connection whose faults are noticed. Once something has come that no request asked for, it is not used again:
+    aiohttp would take that for the answer to the next request, and every later answer for that to the request behind.
+    Whoever reads a body learns that its connection is lost. aiohttp would let him wait for ever behind a chunk that
+    cannot be read, and would take a body without a length for whole whose connection was reset."""
 
     def is_connected(self) -> bool:
         return super().is_connected() and not self.should_close
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if (exc or self._exception) and self._payload is not None and not self._payload.is_eof():
+            self._payload.set_exception(aiohttp.ClientPayloadError())
+        super().connection_lost(exc)
 
 
 async def _timed(parts: AsyncIterator[bytes], limit: asyncio.Timeout, limit_s: float) -> AsyncIterator[bytes]:

@@ -1,7 +1,9 @@
 """The http transport, against real servers on loopback."""
 
 import asyncio
+import socket
 import ssl
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -188,6 +190,40 @@ async def test_what_comes_between_two_answers_is_the_answer_to_no_call(stray: by
             while not is_taken(writers[-1].get_extra_info("socket")):
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
+
+
+CHUNKED, UNFRAMED = b"transfer-encoding: chunked\r\n", b""
+FAULTS = {
+    "no chunk": (CHUNKED, b"3\r\nabc\r\nzz\r\n", False),
+    "a long chunk": (CHUNKED, b"3\r\nabcd", False),
+    "no trailer": (CHUNKED, b"3\r\nabc\r\n0\r\nno colon\r\n\r\n", False),
+    "a reset without a length": (UNFRAMED, b"abc", True),
+    "a reset in chunks": (CHUNKED, b"3\r\nabc\r\n", True),
+}
+
+
+@pytest.mark.parametrize("kind", [b"text/event-stream", b"audio/mpeg"])
+@pytest.mark.parametrize(("framing", "body", "is_reset"), FAULTS.values(), ids=FAULTS)
+async def test_a_body_that_breaks_is_neither_whole_nor_awaited(
+    kind: bytes, framing: bytes, body: bytes, *, is_reset: bool
+) -> None:
+    is_read = asyncio.Event()
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: " + kind + b"\r\n" + framing + b"\r\n")
+        await is_read.wait()
+        writer.write(body)
+        if is_reset:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            raise ConnectionError
+
+    async with sending() as upstream, serving_raw(handler) as url, asyncio.timeout(10):
+        answer = await upstream.open(call(url, timeout_s=600))
+        is_read.set()
+        with pytest.raises(UpstreamUnavailable):
+            _ = [chunk async for chunk in answer.chunks()]
+        await answer.aclose()
 
 
 def breaking_off(answer: bytes) -> Handler:
