@@ -210,13 +210,21 @@ class _Line(ResponseHandler):
     """A connection whose faults are noticed. Once something has come that no request asked for, it is not used again:
     aiohttp would take that for the answer to the next request, and every later answer for that to the request behind.
     Whoever reads a body learns that its connection is lost. aiohttp would let him wait for ever behind a chunk that
-    cannot be read, and would take a body without a length for whole whose connection was reset."""
+    cannot be read, and would take a body without a length for whole whose connection was reset. Such a body is whole
+    where the upstream has ended its side, whatever becomes of an upload that it no longer needs."""
+
+    _has_ended = False
 
     def is_connected(self) -> bool:
         return super().is_connected() and not self.should_close
 
+    def eof_received(self) -> None:
+        self._has_ended = True
+        super().eof_received()
+
     def connection_lost(self, exc: BaseException | None) -> None:
-        if (exc or self._exception) and self._payload is not None and not self._payload.is_eof():
+        is_broken = not self._has_ended and (exc is not None or self._exception is not None)
+        if is_broken and self._payload is not None and not self._payload.is_eof():
             self._payload.set_exception(aiohttp.ClientPayloadError())
         super().connection_lost(exc)
 

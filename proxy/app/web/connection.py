@@ -166,23 +166,6 @@ if HttpToolsProtocol is not None:
 
         cycle.send = send_unframed
 
-    class _Line:
-        """The transport of one answer. The connection ends behind a whole answer. Behind one that breaks off, it is
-        closed, because its client has to notice."""
-
-        def __init__(self, protocol: "_GuardedProtocol") -> None:
-            self._protocol, self._cycle = protocol, protocol.cycle
-            self.write = protocol.transport.write
-
-        def close(self) -> None:
-            if self._cycle.response_complete:
-                self._protocol.end()
-            else:
-                self._protocol.close()
-
-        def is_closing(self) -> bool:
-            return self._protocol.has_ended or self._protocol.transport.is_closing()
-
     class _Parser(HttpRequestParser):
         """Reads a request that asks for another protocol like any other request (RFC 9110 section 7.8). Java's client
         writes a body behind such a head. httptools would end the request at its head, and would take the body for
@@ -209,7 +192,7 @@ if HttpToolsProtocol is not None:
                     rest = rest[found.args[0] :]
 
     class _GuardedProtocol(HttpToolsProtocol):
-        """One connection within the bounds."""
+        """One connection within the bounds. It is the transport of its own answers."""
 
         limits = WireLimits()
         # The head of a request that asks for another protocol, without the question.
@@ -220,7 +203,7 @@ if HttpToolsProtocol is not None:
         _deadline: asyncio.TimerHandle | None = None
         _stall: asyncio.TimerHandle | None = None
         _half_closed: HalfClosed | None = None
-        has_ended = False
+        _has_ended = False
         # The requests that are not answered completely: the one that is served, and those that wait behind it.
         _cycles: Sequence[Any] = ()
 
@@ -228,7 +211,8 @@ if HttpToolsProtocol is not None:
             super().connection_made(transport)
             self.parser = _Parser(self)
             self.headers = []
-            self._set_deadline()
+            self.write = transport.write
+            self._limit(self.limits.head_s, self._on_deadline)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._drop_deadline()
@@ -239,8 +223,8 @@ if HttpToolsProtocol is not None:
         def eof_received(self) -> bool:  # type: ignore[override]
             """The client has closed its side. Returns whether the connection stays open: it does if a complete request
             is being served whose answer the client may still await."""
-            if self.has_ended or self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
-                self.close()
+            if self._has_ended or self.cycle is None or self.cycle.response_complete or self.cycle.more_body:
+                self.drop()
                 return False
             self.cycle.keep_alive = False
             # uvicorn before 0.54 closes the connection without announcing it.
@@ -274,56 +258,61 @@ if HttpToolsProtocol is not None:
             super().resume_writing()
 
         def on_response_complete(self) -> None:
-            if self.has_ended:
+            if self._has_ended:
                 return
             super().on_response_complete()
             if not self._in_head and self._deadline is None:
-                self._deadline = self.loop.call_later(self.limits.linger_s, self.close)
-
-        def timeout_keep_alive_handler(self) -> None:
-            """The connection was idle for too long."""
-            self.close()
+                self._limit(self.limits.linger_s, self.drop)
 
         def shutdown(self) -> None:
             """The server stops. An answer whose request is still arriving must not be lost."""
+            if self._has_ended:
+                return
             if not self._in_head and self.cycle.response_complete:
-                self.end()
-            elif not self.has_ended:
+                self.close()
+            else:
                 super().shutdown()
 
-        def end(self) -> None:
+        def close(self) -> None:
             """End the connection behind an answer whose client may still be sending. A system that closes a connection
             with unread bytes resets it, and the client loses the answer (RFC 9112 section 9.6). So this side ends, and
-            what still arrives is dropped until the client ends its side."""
-            if self._half_closed is not None or not self.transport.can_write_eof():
-                self.close()
+            what still arrives is dropped until the client ends its side. An answer that breaks off is not ended,
+            because its client has to notice."""
+            if self._half_closed is not None or self._is_amid_answer() or not self.transport.can_write_eof():
+                self.drop()
                 return
-            self.has_ended = True
-            self._drop_deadline()
-            self._deadline = self.loop.call_later(self.limits.linger_s, self.close)
+            self._has_ended = True
+            self._limit(self.limits.linger_s, self.drop)
             self.flow.resume_reading()
             self.transport.write_eof()
 
-        def close(self) -> None:
+        def drop(self) -> None:
             """Close the connection once the client has read what was sent. It gets a last time for that."""
-            self.has_ended = True
-            self._drop_deadline()
-            self._deadline = self.loop.call_later(self.limits.send_s, self.transport.abort)
+            self._has_ended = True
+            self._limit(self.limits.send_s, self.transport.abort)
             self.transport.close()
+
+        timeout_keep_alive_handler = drop
+
+        def is_closing(self) -> bool:
+            return self._has_ended or self.transport.is_closing()
+
+        def _is_amid_answer(self) -> bool:
+            return any(one.response_started and not one.response_complete for one in self._cycles)
 
         def data_received(self, data: bytes) -> None:
             is_behind_last = self._in_head and self.cycle is not None and not self.cycle.keep_alive
-            if self.has_ended or is_behind_last:
+            if self._has_ended or is_behind_last:
                 return
             self._head_bytes += len(data)
             super().data_received(data)
-            if not (self._head_bytes or self.headers) or self.has_ended:
+            if not (self._head_bytes or self.headers) or self._has_ended:
                 return
             # A head has not ended, or a chunk, or the trailers. No callback is called for a header that does not end.
             if (error := self._head_error(self._head_bytes)) is not None:
                 self._refuse(error)
             elif self._in_head and self._head_bytes and self._deadline is None:
-                self._set_deadline()
+                self._limit(self.limits.head_s, self._on_deadline)
 
         def on_headers_complete(self) -> None:
             size = len(self.url) + sum([len(name) + len(value) + 4 for name, value in self.headers])
@@ -354,7 +343,7 @@ if HttpToolsProtocol is not None:
             self.headers = []  # the trailers, which are dropped
             if self.cycle.scope["http_version"] == "1.0":
                 _end_with_connection(self.cycle)
-            self.cycle.transport = _Line(self)  # type: ignore[assignment]
+            self.cycle.transport = self  # type: ignore[assignment]
             self._cycles = [*(one for one in self._cycles if not one.response_complete), self.cycle]
 
         def on_body(self, body: bytes) -> None:
@@ -383,8 +372,9 @@ if HttpToolsProtocol is not None:
             most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"
             return HeadersTooLarge(f"the request has more than {most}")
 
-        def _set_deadline(self) -> None:
-            self._deadline = self.loop.call_later(self.limits.head_s, self._on_deadline)
+        def _limit(self, seconds: float, on_deadline: Callable[[], None]) -> None:
+            self._drop_deadline()
+            self._deadline = self.loop.call_later(seconds, on_deadline)
 
         def _drop_deadline(self) -> None:
             if self._deadline is not None:
@@ -395,11 +385,11 @@ if HttpToolsProtocol is not None:
             self._deadline = None
             if self.cycle is not None and not self.cycle.response_complete:
                 # The head of a further request is arriving while the one before is still being answered.
-                self._set_deadline()
+                self._limit(self.limits.head_s, self._on_deadline)
             elif self._head_bytes:
                 self._refuse(RequestTimeout("the request's headers did not arrive in time"))
             else:
-                self.close()
+                self.drop()
 
         def _disconnect(self) -> None:
             """Tell all requests of the connection that nobody waits for an answer. uvicorn tells only the last one."""
@@ -411,12 +401,12 @@ if HttpToolsProtocol is not None:
                     answer.on_left()
 
         def _refuse(self, error: ProxyError) -> None:
-            if not any(one.response_started and not one.response_complete for one in self._cycles):
+            if not self._is_amid_answer():
                 body = error_body(error)
                 head = STATUS_LINE[error.status] + b"content-type: application/json\r\nconnection: close\r\n"
                 self.transport.write(head + b"content-length: %d\r\n\r\n" % len(body) + body)
             self._disconnect()
-            self.end()
+            self.close()
 
 
 # A body may take one more second for each of these units, because an upload over a slow line is not an attack.

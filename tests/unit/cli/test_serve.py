@@ -14,9 +14,11 @@ import httpx2 as httpx
 import openai
 import pytest
 
-from proxy.app.settings import ConfigError
+from proxy.app import composition
+from proxy.app.settings import ConfigError, Environment, load
 from proxy.cli import main
-from proxy.cli.serve import address, listen
+from proxy.cli.serve import address, listen, server
+from proxy.protocol.request.tokens import bytes_over_four
 from tests.services import STRATIFORM
 from tests.waiting import until
 
@@ -217,6 +219,16 @@ def test_other_models_are_served_while_litellm_is_loaded(tmp_path: Path) -> None
         ready = url.removesuffix("/v1") + "/readyz"
         until(lambda: client.get(ready).status_code == 200)
         assert asked("large").json()["error"]["code"] != "upstream_loading"
+
+
+async def test_an_idle_connection_outlives_the_pools_of_all_clients(config: str) -> None:
+    """Google's load balancers keep an idle connection longest:
+    https://cloud.google.com/load-balancing/docs/https#timeout-keepalive-backends."""
+    settings = load(Path(config), environment=Environment({}))
+    built = await composition.build(settings, encode=bytes_over_four)
+    assert server(built, settings.stratiform.limits).config.timeout_keep_alive > 600
+    for close in reversed(built.parts.on_close):
+        await close()
 
 
 def test_a_port_that_is_taken_is_said() -> None:

@@ -335,6 +335,28 @@ async def test_a_client_may_take_its_time_for_an_upload(*, is_early: bool) -> No
     assert (status, found) == (200, b"ok")
 
 
+async def test_an_answer_without_a_length_is_whole_though_its_upload_is_not_taken() -> None:
+    is_begun = asyncio.Event()
+
+    async def handler(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 413 Too Large\r\n\r\n")
+        await is_begun.wait()
+        writer.write(b"too large")
+        writer.write_eof()
+        await reader.read()
+
+    async def body() -> AsyncIterator[bytes]:
+        while True:
+            yield b"part"
+            await asyncio.sleep(0)
+
+    async with sending() as upstream, serving_raw(handler) as url, asyncio.timeout(10):
+        answer = await upstream.open(call(url, body=body()))
+        is_begun.set()
+        assert b"".join([chunk async for chunk in answer.chunks()]) == b"too large"
+        await answer.aclose()
+
+
 async def test_an_upstream_that_nobody_serves_has_billed_nothing() -> None:
     """One that breaks off may bill the call: that is what decides whether its prompt is booked."""
 
