@@ -288,8 +288,8 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 # This is longer than the time for which clients' pools keep an idle connection (httpx 5 s, aiohttp 15 s, nginx 60 s, Go
-# and Traefik 90 s, Caddy 120 s, Google's load balancers 600 s). The client must be the first to close an idle connection,
-# or a request that it just sends is lost.
+# and Traefik 90 s, Caddy 120 s, Google's load balancers 600 s). The client must be the first to close an idle
+# connection, or a request that it just sends is lost.
 _KEEPALIVE_S = 620
 _BACKLOG = 2048
 # Python's own interval is 5 ms. With half a millisecond threads are switched more often; the cost is not measurable.

@@ -121,7 +121,8 @@ class HalfClosed:
 @dataclass(frozen=True, slots=True)
 class WireLimits:
     """Bounds on a connection. ``head_bytes``, ``headers`` and ``head_s`` bound the head of a request (request line and
-    headers): its bytes, the number of headers, and the seconds until it is complete.
+    headers): its bytes, the number of headers, and the seconds until it is complete. Not more requests than ``headers``
+    wait on one connection.
 
     ``send_s`` is how long a client may leave sent bytes unread. ``linger_s`` is how long the rest of a request is read
     and dropped behind an answer that did not need it.
@@ -366,11 +367,11 @@ if HttpToolsProtocol is not None:
             )
 
         def _head_error(self, size: int) -> HeadersTooLarge | None:
-            """The refusal of a head, or of trailers, if so many bytes or headers are too many."""
-            if size <= self.limits.head_bytes and len(self.headers) <= self.limits.headers:
+            """The refusal of a head, or of trailers, if so many bytes, headers or waiting requests are too many."""
+            if size <= self.limits.head_bytes and max(len(self.headers), len(self.pipeline)) <= self.limits.headers:
                 return None
             most = f"{self.limits.headers} headers, or {self.limits.head_bytes} bytes of them"
-            return HeadersTooLarge(f"the request has more than {most}")
+            return HeadersTooLarge(f"the request has more than {most}, or as many requests wait in front of it")
 
         def _limit(self, seconds: float, on_deadline: Callable[[], None]) -> None:
             self._drop_deadline()

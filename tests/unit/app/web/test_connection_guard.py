@@ -300,6 +300,21 @@ def test_a_client_of_http_1_0_notices_that_an_answer_breaks_off() -> None:
             list(iter(lambda: connection.recv(65536), b""))
 
 
+@pytest.mark.parametrize("count", [21, 23, 10_000])
+def test_requests_that_wait_on_one_connection_are_not_too_many(count: int) -> None:
+    """Each of them takes memory, and a client could send thousands in one packet."""
+    with line() as (app, connection):
+        connection.sendall(b"GET / HTTP/1.1\r\n\r\n" * count)
+        connection.shutdown(socket.SHUT_WR)
+        answer = received(connection)
+        served = app.served
+    if count == 21:
+        assert answer.count(b"HTTP/1.1 200") == served == count
+    else:
+        assert code(answer[answer.rindex(b"HTTP/1.1 ") :]) == (b"431", "headers_too_large")
+        assert served < 23
+
+
 def test_what_is_no_http_is_a_plain_400() -> None:
     with line() as (_, connection):
         connection.sendall(b"\x16\x03\x01\x02\x00\r\n\r\n")
