@@ -43,6 +43,7 @@ from proxy.kit.value import dataclass, digest, field, replace
 from proxy.planner.render import write_message
 from proxy.planner.tiers import Tier
 from proxy.protocol.providers import Dialect
+from proxy.protocol.request import parts_of
 from proxy.protocol.request.message import (
     MARK_KEYS,
     RESULT_ROLES,
@@ -59,7 +60,6 @@ from proxy.protocol.wire.json_body import (
     elements,
     join_members,
     members_of,
-    string_of,
     value,
 )
 
@@ -493,19 +493,6 @@ class Conversation:
             for turns in (self.system, self.history, self.prompt)
         )
         return Conversation(system, history, prompt, self.added)
-
-
-def parts_of(members: Members) -> Iterator[tuple[str, str | None]]:
-    """The parts of a message's content as pairs of a type and a text, which is None if the part has no text. A content
-    that is a string is one text. Any other content that is not a list has no parts. Raises Unreadable."""
-    raw = members.get("content", b"")
-    first = bytes(memoryview(raw)[:1])
-    if first == b'"':
-        yield "text", string_of(raw)
-    for each in elements(raw) if first == b"[" else ():
-        part = members_of(each)
-        kind = string_of(part.get("type", b"")) or ""
-        yield kind, string_of(part.get("refusal" if kind == "refusal" else "text", b""))
 
 
 def system_text(conversation: Conversation) -> str:

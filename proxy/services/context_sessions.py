@@ -275,11 +275,9 @@ class ContextSessions:
     def begun(self, scope: str, name: str) -> ContextSession:
         """The same for a new request. A conversation whose state takes more than half of the memory for all
         conversations begins anew."""
-        found = self.session(scope, name)
         if self._held.weight_of((scope, name)) > self._options.session_bytes // 2:
             self._held.drop((scope, name))
-            found = self.session(scope, name)
-        return found
+        return self.session(scope, name)
 
     def known(self, scope: str, name: str) -> ContextSession | None:
         """The state of a conversation. None if there is none any more."""

@@ -181,9 +181,8 @@ class Planning:
             return arranged.concluded(plan, mode)
         flat = request.parsed if arranged.fallback is chat.body else await self._parsed(arranged.fallback)
         original = (await self._read(flat, route, Mode.OBSERVE, now)).original
-        if plan.reason is Reason.BARRED:
-            return replace(arranged.concluded(plan, mode), body=original, original=original, reason=Reason.BARRED)
-        return replace(arranged.concluded(plan, mode), original=original)
+        concluded = replace(arranged.concluded(plan, mode), original=original)
+        return replace(concluded, body=original, reason=plan.reason) if plan.reason is Reason.BARRED else concluded
 
     async def _parsed(self, body: bytes) -> ParsedBody:
         """The parsed body. A large body is parsed beside the event loop."""

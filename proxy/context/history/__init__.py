@@ -31,11 +31,12 @@ from itertools import chain, islice
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from proxy.context import Conversation, Turn, parts_of
+from proxy.context import Conversation, Turn
 from proxy.context.panels import FROZEN_PREFIX, HISTORY_KIND, Panel
 from proxy.kit.errors import InvalidRequest
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, replace
+from proxy.protocol.request import parts_of
 from proxy.protocol.request.message import MARK_KEYS
 from proxy.protocol.request.tokens import THOUGHTS
 from proxy.protocol.wire.json_body import Members, Unreadable, elements, join_members, members_of, string_of, text_json

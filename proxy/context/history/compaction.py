@@ -21,11 +21,12 @@ from typing import Annotated
 import orjson
 from msgspec import Meta, Struct, ValidationError, convert
 
-from proxy.context import Turn, pair, parts_of
+from proxy.context import Turn, pair
 from proxy.context.history import MADE, RuledHistory, call_members, cuts
 from proxy.context.panels import CacheTerms
 from proxy.kit.modes import Edit
 from proxy.kit.value import dataclass, digest, replace
+from proxy.protocol.request import parts_of
 from proxy.protocol.request.message import RESULT_ROLES
 from proxy.protocol.wire.json_body import (
     Members,
@@ -384,7 +385,8 @@ def proposal_of(
     if total < terms.min_history_tokens or not attempts.allow(total, is_full=prices.cache.is_full):
         return None
     question = question_of(sent.conversation.history, texts, terms.summary_tokens)
-    window = _window(sizes, terms.verbatim_tokens)
+    newest = takewhile(lambda size: size <= terms.verbatim_tokens, accumulate(reversed(sizes)))
+    window = len(sizes) - sum(1 for _ in newest)
     places = _places(sent, question.end, terms.keep_exchanges)
     at = max((place for place in places if place <= window), default=0)
     if at == 0:
@@ -413,12 +415,6 @@ def proposal_of(
         summary_tokens=terms.summary_tokens,
     )
     return total, proposal
-
-
-def _window(sizes: Sequence[int], verbatim_tokens: int) -> int:
-    """The index of the first of the newest messages that together have at most ``verbatim_tokens``."""
-    newest = takewhile(lambda total: total <= verbatim_tokens, accumulate(reversed(sizes)))
-    return len(sizes) - sum(1 for _ in newest)
 
 
 def _places(sent: RuledHistory, end: int, keep_exchanges: int) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ from proxy.kit.errors import Forbidden
 from proxy.kit.value import dataclass, digest, field, replace
 from proxy.prompts import Levels
 from proxy.protocol.access import allows
+from proxy.protocol.request import parts_of
 from proxy.protocol.request.element import Element, ToolReader
 from proxy.protocol.request.message import Message, MessageReader, text_part
 from proxy.protocol.request.tokens import Encode, TokenCounter
@@ -334,10 +335,7 @@ class WindowTexts:
 def own_text(raw: bytes) -> str:
     """The text of a message. If its content is a list, it is the text of its text parts, one line for each. Raises
     Unreadable."""
-    content = members_of(raw).get("content", _NO_CONTENT)
-    if bytes(content)[:1] == b"[":
-        return "\n".join(text for part in elements(content) if (text := _part_text(part)) is not None)
-    return string_of(content) or ""
+    return "\n".join([text for kind, text in parts_of(members_of(raw)) if kind == "text" and text is not None])
 
 
 def with_text(raw: bytes, text: str, *, keeps_own: bool = True) -> bytes:

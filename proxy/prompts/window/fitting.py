@@ -156,9 +156,7 @@ def tail(text: str, allowed_tokens: int, count: Count) -> str:
 def apart(room: int) -> int:
     """The distance between two anchors in a room of so many tokens: about a quarter of it. It has two binary digits, so
     that a few tokens more or less in the room hardly ever change it."""
-    distance = max(1, room * 5 // 16)
-    digits = max(0, distance.bit_length() - 2)
-    return distance >> digits << digits
+    return _steady(max(1, room * 5 // 16), 2)
 
 
 def anchor(before: Sequence[int], excess: int, distance: int) -> int:
@@ -172,11 +170,11 @@ def anchor(before: Sequence[int], excess: int, distance: int) -> int:
     return min(len(before) - 1, bisect_left(before, -(-excess // distance) * distance))
 
 
-def _steady(tokens: int) -> int:
-    """The tokens, rounded down to five binary digits, so that a few tokens more or less beside a text do not move its
-    end."""
-    digits = max(0, tokens.bit_length() - 5)
-    return tokens >> digits << digits
+def _steady(tokens: int, digits: int = 5) -> int:
+    """The tokens, rounded down to so many binary digits, so that a few tokens more or less beside a text do not move
+    its end."""
+    left_out = max(0, tokens.bit_length() - digits)
+    return tokens >> left_out << left_out
 
 
 def _filled(chars: int, allowed_tokens: int, count: Callable[[int, int], int]) -> int:

@@ -45,6 +45,7 @@ from proxy.protocol.wire.json_body import (
     read_or_mended,
     scan_members,
     splice,
+    string_of,
     text_json,
     text_value,
     value,
@@ -476,6 +477,19 @@ def _around(members: Members, before: str, after: str) -> bytes | None:
             parts = filter(None, [first, *map(bytes, elements(content)), last])
             return join_members(members, {"content": b"[" + b",".join(parts) + b"]"})
     return None
+
+
+def parts_of(members: Members) -> Iterator[tuple[str, str | None]]:
+    """The parts of a message's content as pairs of a type and a text, which is None if the part has no text. A content
+    that is a string is one text. Any other content that is not a list has no parts. Raises Unreadable."""
+    raw = members.get("content", b"")
+    first = bytes(memoryview(raw)[:1])
+    if first == b'"':
+        yield "text", string_of(raw)
+    for each in elements(raw) if first == b"[" else ():
+        part = members_of(each)
+        kind = string_of(part.get("type", b"")) or ""
+        yield kind, string_of(part.get("refusal" if kind == "refusal" else "text", b""))
 
 
 def _first(content: Raw | bytes) -> bytes:

@@ -215,7 +215,8 @@ def _calls(found: Mapping[str, Raw | bytes], limit: str) -> tuple[Sequence[tuple
     most[Tool.READING] += _CALLS * int("mcp_servers" in found)
     if odd := max(map(_odd_plugin, _objects(found.get("plugins"))), default=""):
         return (), 0, odd
-    if "search_parameters" in found and not _is_off(found["search_parameters"]):
+    search = found.get("search_parameters", b'{"mode":"off"}')  # https://docs.x.ai/docs/guides/live-search
+    if _word((small_object(search) or {}).get("mode"))[0] != "off":
         return (), 0, "search_parameters"  # billed by sources, whose number is not reported
     return tuple((kind, min(calls, LARGEST)) for kind, calls in most.items() if calls), own[1], ""
 
@@ -246,11 +247,6 @@ def _odd_plugin(plugin: Mapping[str, Raw] | None) -> str:
     is_small = type(results) is int and results <= _MOST_RESULTS
     is_plain = isinstance(name, str) and name in _PLUGINS and is_small
     return "" if is_plain else "file-parser" if name == "file-parser" else "plugins"
-
-
-def _is_off(search: Raw | bytes) -> bool:
-    """Whether a search of xAI's is turned off: https://docs.x.ai/docs/guides/live-search."""
-    return _word((small_object(search) or {}).get("mode"))[0] == "off"
 
 
 def _gib(tool: Mapping[str, Raw]) -> int:

@@ -281,7 +281,7 @@ class MessageReader:
         if content.text is not None and content.recognition is not None:
             turn, fixed = _identities(role, own, content.text, content.recognition)
         if rest:
-            first = positions[0] if positions else _NO_PART
+            first = next(iter(positions), _NO_PART)
             positions = (_with_rest(first, rest, self._counter.beside(members)), *positions[1:])
         answers = answered_calls(raw, members) if members else ()
         has_results = role in RESULT_ROLES or bool(answers)
@@ -432,7 +432,8 @@ class MessageReader:
         calls = [members_of(raw) for raw in raws]
         parts: list[Part] = []
         for index, (raw, call) in enumerate(zip(raws, calls, strict=True)):
-            function = _function_of(call)
+            own = call.get("function", _NULL)
+            function = members_of(own) if bytes(memoryview(own)[:1]) == b"{" else _NO_MEMBERS
             outer = {name: inner for name, inner in call.items() if name != "function"} if function else call
             key = digest(b"call", *_said(outer), b"function", *_said(function))
             tokens = self._counter.count(key, raw_text(bytes(raw)))
@@ -558,12 +559,6 @@ def _said(members: Members) -> list[bytes]:
     """The members without the markers, for a digest that does not depend on how a client writes JSON: on the order of
     the members, on blanks, on escapes."""
     return sorted([named(k, _canonical(v)) for k, v in members.items() if k not in MARK_KEYS])
-
-
-def _function_of(call: Members) -> Members:
-    """The members of a call's function; none if the call has no function that is an object."""
-    raw = call.get("function", _NULL)
-    return members_of(raw) if bytes(memoryview(raw)[:1]) == b"{" else {}
 
 
 def _canonical(raw: Raw | bytes) -> bytes:

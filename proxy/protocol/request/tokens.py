@@ -191,7 +191,7 @@ class TokenCounter:
         """Tokens of what a message says beside its content and its list of calls: a call in OpenAI's first form, and
         the thinking that clients send back. Some of them send the same thinking in several forms, of which the model
         reads one."""
-        texts = {name: raw_text(_SEAL.sub(b"", bytes(members[name]))) for name in _BESIDE if name in members}
-        said = {name: text for name, text in texts.items() if text != "null"}
-        sizes = {name: self.count(digest(b"beside", utf8(text)), text) for name, text in said.items()}
+        said = {name: bytes(members[name]) for name in _BESIDE if members.get(name, _NULL) != _NULL}
+        texts = {name: raw_text(_SEAL.sub(b"", raw)) for name, raw in said.items()}
+        sizes = {name: self.count(digest(b"beside", utf8(text)), text) for name, text in texts.items()}
         return sizes.pop(_CALL, 0) + max(sizes.values(), default=0)
