@@ -35,6 +35,7 @@ def figures() -> dict[tuple[int, bool], dict[str, int]]:
     return dict(zip(MOST, json.loads(ended.stdout), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", MOST, ids=["short", "long", "stream"])
 def test_an_appending_request_enters_no_more_functions_and_files_than_it_did(
     figures: dict[tuple[int, bool], dict[str, int]], way: tuple[int, bool]

@@ -213,6 +213,7 @@ def test_a_key_is_not_shown_whichever_word_of_a_log_it_stands_for(name: str, tmp
         assert key not in text
 
 
+@pytest.mark.slow
 def test_the_lines_of_system_texts_count_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_SESSIONS_BYTES", 4 << 20)
     text = "\n".join(f"Rule {number}" for number in range(1_900))

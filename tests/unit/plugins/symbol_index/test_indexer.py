@@ -101,6 +101,7 @@ def test_a_block_depends_on_its_own_file_only(repository: dict[str, str]) -> Non
     assert together == {path: block for path, block in alone.items() if block}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".py", ".c"])
 def test_memory_is_bounded(suffix: str) -> None:
     indexer = make_indexer(text_bytes=100_000, repository_bytes=50_000)
