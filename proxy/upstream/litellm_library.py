@@ -275,8 +275,8 @@ def call_arguments(
 
 def _as_items(messages: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The messages with the texts of system messages as parts. If litellm calls the Responses API instead, it turns a
-    plain text into ``instructions``, which not every model caches. Parts stay an item of the input (seen by running
-    1.109.1)."""
+    plain text into ``instructions`` before 1.110, which not every model caches. Parts stay an item of the input (seen
+    by running 1.109.1 and 1.110.2)."""
     return [
         {**one, "content": [{"type": "text", "text": one["content"]}]}
         if one.get("role") == "system" and isinstance(one.get("content"), str)

@@ -58,7 +58,8 @@ def text(value: str, mark: dict[str, str] | None = None) -> dict[str, Any]:
 
 
 async def test_system_text_of_a_bridged_call_goes_where_its_model_caches_it() -> None:
-    """litellm makes ``instructions`` of system messages for the Responses API, which GPT-6.2 does not cache."""
+    """Before 1.110, litellm makes ``instructions`` of system messages for the Responses API, which GPT-6.2 does not
+    cache."""
     async with serving() as (fake, upstream):
         for name in ("gpt-6.2-sol", "gpt-6.1-sol"):
             profile = fitted(PROFILES["openai-explicit"], name)
@@ -71,7 +72,7 @@ async def test_system_text_of_a_bridged_call_goes_where_its_model_caches_it() ->
         assert "instructions" not in new
         assert new["input"][0]["role"] == "system"
         assert new["input"][0]["content"][0]["text"] == "rules"
-        assert old["instructions"] == "rules"
+        assert old.get("instructions") == "rules" or old["input"] == new["input"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -419,7 +419,7 @@ class Work:
 
 class Callback:
     """Calls the steps of ``Work``, which the first request builds and all other requests use. When LiteLLM runs each of
-    its hooks was found out by running 1.106.2, 1.108 and 1.109.3 (tests/e2e)."""
+    its hooks was found out by running 1.106.2, 1.108, 1.109.3 and 1.110.2 (tests/e2e)."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
