@@ -457,6 +457,8 @@ def _params(entry: ModelEntry, settings: Settings) -> Mapping[str, object]:
         params["custom_llm_provider"] = entry.litellm_params.custom_llm_provider
     if settings.drop_params is not None:
         params.setdefault("drop_params", settings.drop_params)
+    if settings.vertex_location and entry.litellm_params.model.startswith("vertex_ai"):
+        params.setdefault("vertex_location", settings.vertex_location)
     for key, value in (entry.model_info.model_extra or {}).items():
         if key.endswith(_PRICE_SUFFIXES):
             params.setdefault(key, value)

@@ -26,7 +26,6 @@ from queue import Full, Queue
 from shutil import get_terminal_size
 from typing import Any, TextIO
 
-import orjson
 import yaml
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -42,7 +41,7 @@ from proxy.cli.admin_client import Ask, add_where, run_with, show
 from proxy.kit.errors import ProxyError, UnknownModel
 from proxy.kit.messages import visible
 from proxy.models import Deployment
-from proxy.models.deployments import ModelTable, bundled_price_file, deviation_of, price_for
+from proxy.models.deployments import ModelTable, bundled_prices, deviation_of, price_for
 from proxy.protocol.prices import Price, PriceMap, forms, needed
 
 _PARAMETERS = ("since", "until", "team", "key", "user", "model", "timezone")
@@ -137,8 +136,7 @@ def _configure_prices(parser: argparse.ArgumentParser) -> None:
 def _run_prices(arguments: argparse.Namespace) -> int:
     """Run the action, and return the exit status: 1 if a model has no price, or a pinned price has changed. Raises
     ConfigError."""
-    settings, path = load(arguments.config), bundled_price_file()
-    known: RawMap = orjson.loads(path.read_bytes()) if path is not None else {}
+    settings, known = load(arguments.config), bundled_prices()
     if arguments.action == "update":
         return _update(settings, known)
     rows = list(_rows(settings, known))

@@ -42,7 +42,7 @@ from proxy.kit.lru import LastUsed
 from proxy.kit.value import dataclass, replace
 from proxy.models import Deployment, ModelTerms, Transport
 from proxy.protocol.access import captured
-from proxy.protocol.prices import Entry, Price, PriceMap, needed
+from proxy.protocol.prices import Entry, Price, PriceMap, needed, without_aliases
 from proxy.protocol.prices import price_of as price_in
 from proxy.protocol.providers import EMBEDDED, PRICES, PROFILES, CacheProfile, Family, Routing, fitted, provider_at
 
@@ -222,16 +222,13 @@ def deployment_of(
     provider, bare = provider_of(written, entry.provider)
     transport = entry.transport or _default_transport(provider, entry.base_url)
     host = urlsplit(entry.base_url).hostname or ""
-    profile = entry.profile or choose_profile(transport, provider, bare, host)
     at_host = provider_at(host) if host else provider
     server = EMBEDDED if transport is Transport.EMBEDDED else at_host
-    if entry.session_header:
-        profile = replace(profile, routing=Routing("header", entry.session_header.lower(), servers=(server,)))
     deployment = Deployment(
         name=name or entry.name,
         model=written if transport is Transport.LITELLM else bare,
         transport=transport,
-        profile=profile,
+        profile=entry.profile or PROFILES["none"],
         base_url=entry.base_url,
         server=server,
         api_key=entry.api_key,
@@ -252,7 +249,11 @@ def deployment_of(
         rates=entry.rates and replace(entry.rates, holder=entry.name + suffix),
     )
     price = price_of(deployment)
-    return replace(deployment, profile=_fitted(profile, bare, price), price=price)
+    served = provider_of(price.alias_of)[1] if price is not None and price.alias_of else bare
+    profile = entry.profile or choose_profile(transport, provider, served, host)
+    if entry.session_header:
+        profile = replace(profile, routing=Routing("header", entry.session_header.lower(), servers=(server,)))
+    return replace(deployment, profile=_fitted(profile, served, price), price=price)
 
 
 def _fitted(profile: CacheProfile, model: str, price: Price | None) -> CacheProfile:
@@ -503,18 +504,36 @@ def bundled_price_file() -> Path | None:
     return litellm_file("model_prices_and_context_window_backup.json")
 
 
+def bundled_prices() -> dict[str, Entry]:
+    """The rows of the installed litellm's price map, by model; none if litellm or the file is missing. Raises OSError
+    or ValueError if the file cannot be read."""
+    source = bundled_price_file()
+    loaded = orjson.loads(source.read_bytes()) if source is not None else {}
+    if not isinstance(loaded, dict):
+        raise ValueError("litellm's price map is none: an object of models is expected")
+    return without_aliases({name: row for name, row in loaded.items() if isinstance(row, dict)})
+
+
 def load_price_map(overrides: Mapping[str, Entry] | None = None) -> PriceMap:
     """The price map of the installed litellm, together with our own entries. Raises OSError or ValueError if its file
     cannot be read."""
-    source = bundled_price_file()
     ours = {name: dict[str, object](row) for name, (row, _) in PRICES.items()}
-    if source is None:
-        return PriceMap(ours, overrides)
-    loaded = orjson.loads(source.read_bytes())
-    if not isinstance(loaded, dict):
-        raise ValueError(f"{source.name} is no price map: an object of models is expected")
-    entries = {name: kept for name, entry in loaded.items() if isinstance(entry, dict) and (kept := needed(entry))}
+    entries = {name: kept for name, entry in bundled_prices().items() if (kept := needed(entry))}
     return PriceMap({**ours, **entries}, overrides)
+
+
+# https://developers.openai.com/api/docs/pricing, and for Vertex https://cloud.google.com/vertex-ai/generative-ai/pricing.
+_REGIONAL_HOSTS = {"eu.api.openai.com": "eu", "us.api.openai.com": "us", "gov.api.openai.com": "fedramp"}
+_VERTEX_PLACES = ("vertex_location", "vertex_ai_location")
+
+
+def _region(deployment: Deployment) -> str:
+    """The region by which the price map may have other prices for a deployment. Vertex's models are called in a region
+    unless the configuration says ``global``."""
+    if any(name.startswith("vertex_ai") for name in (deployment.server, deployment.model)):
+        place = next(filter(None, map(deployment.params.get, _VERTEX_PLACES)), "")
+        return "" if place == "global" else "vertex"
+    return _REGIONAL_HOSTS.get(urlsplit(deployment.base_url).hostname or "", "")
 
 
 def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
@@ -531,13 +550,15 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     provider = deployment.server if deployment.base_url else ""
     prefixed = deployment.model if provider in _UNPREFIXED else f"{provider}/{deployment.model}"
     # In litellm's names, a prefix tells the provider.
-    known = prices.price(deployment.price_key, prefixed, deployment.model, deployment.model.partition("/")[2])
-    found = given or known
-    if found is None or (given is None and deployment.max_input_tokens is None):
+    names = (deployment.price_key, prefixed, deployment.model, deployment.model.partition("/")[2])
+    known, alias_of = prices.price(*names), prices.alias_of(*names)
+    found = given or (known and known.in_region(_region(deployment)))
+    if found is None or (given is None and deployment.max_input_tokens is None and not alias_of):
         return found
     longest = found.max_output_tokens or (known.max_output_tokens if known is not None else None)
     window = deployment.max_input_tokens or (known.extras.max_input_tokens if known is not None else None)
-    return replace(found, max_output_tokens=longest, extras=replace(found.extras, max_input_tokens=window))
+    extras = replace(found.extras, max_input_tokens=window)
+    return replace(found, max_output_tokens=longest, alias_of=alias_of, extras=extras)
 
 
 def token_limits(deployment: Deployment) -> tuple[int | None, int | None]:

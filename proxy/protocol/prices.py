@@ -20,6 +20,12 @@ _SEARCH = "search_context_cost_per_query"
 _MAPS = "google_maps_grounding_cost_per_query"
 _SPECIFIC = "provider_specific_entry"
 _REGIONAL = ("regional_processing_uplift_multiplier_eu", "regional_processing_uplift_multiplier_us")
+# The factors of the regions in which a deployment may serve.
+_REGIONS = {
+    "eu": _REGIONAL[0], "us": _REGIONAL[1], "fedramp": "fedramp_uplift_multiplier",
+    "vertex": "regional_endpoint_uplift_multiplier",
+}  # fmt: skip
+_ALIAS = "alias_of"
 _IMAGE = ("output_cost_per_image", "input_cost_per_image", "output_cost_per_image_1K", "output_cost_per_image_2K")
 _SECOND = ("input_cost_per_second", "output_cost_per_second", "input_cost_per_audio_per_second")
 _PIXEL = ("input_cost_per_pixel", "output_cost_per_pixel")
@@ -37,8 +43,8 @@ _TOKENS = (
 _THOUGHT = "output_cost_per_reasoning_token"
 # The fields that ``extras_of`` reads.
 _FIELDS = frozenset(
-    {_SEARCH, _MAPS, _SPECIFIC, *_REGIONAL, *_IMAGE, *_SECOND, *_PIXEL, _CHARACTER, _QUERY, _REQUEST, *_TOKENS,
-     _THOUGHT, "max_input_tokens"}
+    {_SEARCH, _MAPS, _SPECIFIC, _ALIAS, *_REGIONS.values(), *_IMAGE, *_SECOND, *_PIXEL, _CHARACTER, _QUERY, _REQUEST,
+     *_TOKENS, _THOUGHT, "max_input_tokens"}
 )  # fmt: skip
 
 # No token costs as much. With any number of tokens, a cost below this is a finite number.
@@ -164,7 +170,8 @@ class Price:
     ``write_5m`` and ``write_1h`` are for the shorter and the longer TTL that the provider sells. ``thought`` is for a
     token of thinking, if that has a price of its own (Qwen's has). ``max_output_tokens`` is the longest answer, if it
     is known. ``services`` are whole prices by service tier ("priority"), and ``extras`` are the prices of what is
-    billed besides tokens of text.
+    billed besides tokens of text. ``regions`` are the factors of the regions in which tokens cost more. ``alias_of`` is
+    the model that is served under the name of a deployment, if the map says that it is another one.
     """
 
     input: float
@@ -177,6 +184,8 @@ class Price:
     thought: float = 0.0
     services: tuple[tuple[str, "Price"], ...] = field(default=(), compare=False, repr=False)
     extras: Extras = field(default=Extras(), compare=False, repr=False)
+    regions: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)
+    alias_of: str = field(default="", compare=False, repr=False)
 
     @classmethod
     def relative(cls, read: float, write: float, write_long: float) -> "Price":
@@ -204,6 +213,18 @@ class Price:
             write_5m=self.write_5m * factor, write_1h=self.write_1h * factor, thought=self.thought * factor,
             tiers=tiers,
         )  # fmt: skip
+
+    def in_region(self, region: str) -> "Price":
+        """The price in that region, in which all tokens may cost more."""
+        factor = next((factor for name, factor in self.regions if name == region), 1.0)
+        if factor <= 1.0:
+            return self
+        extras = {name: getattr(self.extras, name) * factor for name in _TOKEN_EXTRAS}
+        services = tuple((name, price.times(factor)) for name, price in self.services)
+        return replace(self.times(factor), services=services, extras=replace(self.extras, **extras))
+
+
+_TOKEN_EXTRAS = ("audio_in", "audio_out", "image_in", "image_out", "video_in", "video_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +293,7 @@ def price_of(entry: Entry) -> Price | None:
         max_output_tokens=_longest(entry),
         services=tuple((name, _whole(entry, f"_{name}", whole)) for name in services),
         extras=replace(extras, by_tokens=bool(given)),
+        regions=tuple((name, factor) for name, key in _REGIONS.items() if (factor := usd(entry, key)) is not None),
     )
 
 
@@ -287,6 +309,11 @@ def _whole(entry: Entry, service: str, usual: Price | None) -> Price:
             dearer = dearer.times(max(1.0, base.input / usual.input))
         tiers.append((k * 1000, _rates(entry, named + service, dearer)))
     return replace(base, tiers=tuple(tiers))
+
+
+def without_aliases(rows: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The rows of the map, in which an alias has the row of the model that is served under it (since litellm 1.110)."""
+    return {name: {**row, **rows.get(str(row[_ALIAS]), {})} if _ALIAS in row else row for name, row in rows.items()}
 
 
 def needed(entry: Entry) -> dict[str, object]:
@@ -361,6 +388,10 @@ class PriceMap:
         self._overrides = overrides
         self.given: Mapping[str, Price | None] = {name: price_of(entry) for name, entry in overrides.items()}
         self.price.cache_clear()
+
+    def alias_of(self, *names: str) -> str:
+        """The model that is served under the first of these names that is an alias in the map; empty if none is."""
+        return next((str(self._entries[name][_ALIAS]) for name in names if _ALIAS in self._entries.get(name, {})), "")
 
     def _find(self, *names: str) -> Price | None:
         exact = ((table, name) for table in (self._overrides, self._entries) for name in names)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.models.charges import bill
-from proxy.models.deployments import bundled_price_file, deviation_of, load_price_map
+from proxy.models.deployments import bundled_price_file, bundled_prices, deviation_of, load_price_map
 from proxy.protocol.prices import cost
 from proxy.protocol.request.demand import Demand
 from proxy.protocol.response.usage import reported_in, usage_of
@@ -61,10 +61,11 @@ def usages(entry: Mapping[str, Any], chance: random.Random) -> list[dict[str, An
     return found
 
 
-def theirs(litellm: Any, name: str, entry: Mapping[str, Any], usage: Mapping[str, Any]) -> float:
+def theirs(litellm: Any, name: str, entry: Mapping[str, Any], usage: Mapping[str, Any], **place: str) -> float:
     response = litellm.ModelResponse(model=name, usage=litellm.Usage(**usage))
-    provider = entry.get("litellm_provider")
-    return float(litellm.completion_cost(completion_response=response, model=name, custom_llm_provider=provider))
+    provider = "vertex_ai" if "vertex_location" in place else entry.get("litellm_provider")
+    found = litellm.completion_cost(completion_response=response, model=name, custom_llm_provider=provider, **place)
+    return float(found)
 
 
 def test_costs_are_litellms() -> None:
@@ -83,6 +84,42 @@ def test_costs_are_litellms() -> None:
                 wrong.append((name, cost(read, price).total_usd, expected, usage))
     assert wrong == []
     assert compared > 5000
+
+
+@pytest.mark.parametrize(
+    ("region", "place", "key"),
+    [
+        ("eu", {"data_residency": "eu"}, "regional_processing_uplift_multiplier_eu"),
+        ("us", {"data_residency": "us"}, "regional_processing_uplift_multiplier_us"),
+        ("fedramp", {"data_residency": "fedramp"}, "fedramp_uplift_multiplier"),
+        ("vertex", {"vertex_location": "us-east5"}, "regional_endpoint_uplift_multiplier"),
+    ],
+)
+def test_costs_in_a_region_are_litellms(region: str, place: dict[str, str], key: str) -> None:
+    import litellm
+
+    prices = load_price_map()
+    dearer = {name: entry for name, entry in price_map().items() if key in entry and not deviation_of(name, entry)}
+    for name, entry in dearer.items():
+        price = prices.price(name)
+        assert price is not None
+        for usage in usages(entry, random.Random(name)):
+            read = usage_of(usage)
+            assert read is not None
+            found = cost(read, price.in_region(region)).total_usd
+            assert found == pytest.approx(theirs(litellm, name, entry, usage, **place), rel=1e-9), name
+            assert found > cost(read, price).total_usd
+
+
+def test_an_alias_costs_what_its_model_costs() -> None:
+    import litellm
+
+    prices, usage = load_price_map(), usages({}, random.Random(0))[0]
+    read = usage_of(usage)
+    assert read is not None
+    for name, row in bundled_prices().items():
+        if "alias_of" in row and (price := prices.price(name)) is not None and not deviation_of(name, row):
+            assert cost(read, price).total_usd == pytest.approx(theirs(litellm, name, row, usage), rel=1e-9), name
 
 
 KINDS = {

@@ -126,6 +126,8 @@ class Settings:
     allowed_ips: Sequence[IPv4Network | IPv6Network] = ()
     """The addresses from which clients may connect. If it is empty, all addresses are allowed."""
     exported: Mapping[str, str] = field(default_factory=dict, repr=False)
+    vertex_location: str = ""
+    """The location of Vertex models whose entry names none, as litellm reads it from the environment."""
     unused: tuple[Unused, ...] = ()
     """The keys that LiteLLM would use and Stratiform does not."""
 
@@ -244,6 +246,7 @@ def read(path: Path | None, mistakes: Mistakes, upstream: str = "", environment:
         state_folder=own_folder(state_folder(environment), path),
         allowed_ips=tuple(file.general_settings.allowed_ips or ()),
         exported=exported,
+        vertex_location=environment.get("VERTEXAI_LOCATION") or environment.get("VERTEX_LOCATION") or "",
     )
     names_keys = settings.master_key is not None or bool(settings.stratiform.teams)
     settings = replace(settings, unused=tuple(unused(file, names_keys=names_keys)))

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from itertools import product
 
 import orjson
@@ -11,6 +12,8 @@ import proxy.models.deployments as litellm_files
 from proxy.kit.modes import Mode
 from proxy.models import Deployment, Transport
 from proxy.models.deployments import (
+    ListedModel,
+    ModelTable,
     bundled_price_file,
     deviation_of,
     litellm_file,
@@ -168,3 +171,53 @@ def test_without_litellm_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(litellm_files, "find_spec", lambda name: None)
     assert bundled_price_file() is None
     assert provider_names() == frozenset()
+
+
+EU = {"regional_processing_uplift_multiplier_eu": 1.1, "regional_processing_uplift_multiplier_us": 1.2}
+ROW = {"input_cost_per_token": 1.0, "output_cost_per_token": 2.0, "input_cost_per_token_priority": 3.0,
+       "input_cost_per_audio_token": 4.0}  # fmt: skip
+VERTEX = {"model": "vertex_ai/m", "transport": Transport.LITELLM, "price_key": "m"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "factor"),
+    [
+        ({"base_url": "https://api.openai.com/v1"}, 1.0),
+        ({"base_url": "https://EU.api.openai.com/v1"}, 1.1),
+        ({"base_url": "https://us.api.openai.com/v1"}, 1.2),
+        ({"base_url": "https://gov.api.openai.com/v1"}, 1.3),
+        ({"base_url": "https://eu.api.openai.com.example/v1"}, 1.0),
+        (VERTEX, 1.4),
+        ({**VERTEX, "params": {"vertex_location": "us-east5"}}, 1.4),
+        ({**VERTEX, "params": {"vertex_location": "global"}}, 1.0),
+        ({**VERTEX, "params": {"vertex_ai_location": "global"}}, 1.0),
+        ({**VERTEX, "params": {"input_cost_per_token": 1.0, "output_cost_per_token": 2.0}}, 1.0),
+    ],
+)
+def test_a_region_in_which_tokens_cost_more(monkeypatch, tmp_path, fields, factor):
+    row = {**ROW, **EU, "fedramp_uplift_multiplier": 1.3, "regional_endpoint_uplift_multiplier": 1.4}
+    bundle(monkeypatch, tmp_path, orjson.dumps({"m": row}))
+    price = price_for(load_price_map(), deployment(**fields))
+    assert (price.input, price.output) == pytest.approx((factor, 2 * factor))
+    if "input_cost_per_token" not in fields.get("params", {}):
+        assert (price.served("priority").input, price.extras.audio_in) == pytest.approx((3 * factor, 4 * factor))
+
+
+def test_an_alias_of_the_map_is_the_model_that_is_served(monkeypatch, tmp_path):
+    rows = {
+        "gpt-sol-latest": {"alias_of": "openai/gpt-6.1-sol"},
+        "lost": {"alias_of": "nothing"},
+        "openai/gpt-6.1-sol": ROW,
+    }
+    bundle(monkeypatch, tmp_path, orjson.dumps(rows))
+    prices = load_price_map()
+    assert prices.price("gpt-sol-latest") == prices.price("gpt-6.1-sol", "openai/gpt-6.1-sol")
+    assert prices.price("lost") is None
+    for given in ({}, {"gpt-sol-latest": {"input_cost_per_token": 7.0}}):
+        table = ModelTable(
+            [ListedModel("gpt-sol-latest", "openai/gpt-sol-latest")], partial(price_for, load_price_map(given))
+        )
+        found = table.resolve("gpt-sol-latest")
+        assert found.profile.name == "openai-explicit"
+        assert found.model == "openai/gpt-sol-latest"
+        assert found.price.input == (7.0 if given else 1.0)
