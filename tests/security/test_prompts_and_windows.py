@@ -404,10 +404,10 @@ def test_what_cannot_fit_leaves_no_trace(guarded: World) -> None:
 
 
 def test_more_messages_than_the_proxy_reads_pass_a_window_as_they_came(guarded: World) -> None:
-    body = chat("dear") | {"messages": [{"role": "user", "content": "x"}] * 20_000}
+    body = chat("dear") | {"messages": [{"role": "user", "content": "x"}] * 20_001}
     reply = guarded.call("POST", CHAT, body, {"x-stratiform-profile": "small"})
     assert reply.status == 200
-    assert len(guarded.sent()[0].json["messages"]) == 20_000
+    assert len(guarded.sent()[0].json["messages"]) == 20_001
     guarded.forget()
     parts = {"window": {"profile": "small", "prefix": "x"}}
     reply = guarded.call("POST", CHAT, body | {"stratiform": parts})

@@ -77,12 +77,12 @@ model_list:
   - model_name: a
     litellm_params: &params {<<: *defaults, timeout: 7}
   - {model_name: b, litellm_params: *params}
-  - {model_name: c, litellm_params: {<<: [{timeout: 9}, *defaults]}}
+  - {model_name: c, litellm_params: {<<: [{max_retries: 9}, *defaults]}}
 stratiform: {}
 """
     settings = load(write(tmp_path, text), environment=Environment({}))
     timeouts = [entry.litellm_params.timeout for entry in settings.models]
-    assert timeouts == [7, 7, 9]
+    assert timeouts == [7, 7, 5]
     assert {entry.litellm_params.model for entry in settings.models} == {"openai/gpt"}
 
 
