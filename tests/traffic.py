@@ -132,7 +132,8 @@ class BillingProvider(RecordingProvider):
         return Answer(body=_body(seen.path, way, is_stream), headers=_SSE if is_stream else ())
 
     def _object(self, path: str, request: Request, status: str) -> dict[str, Any]:
-        usage = usage_of("/responses", request.ways[0]) if status == "completed" else None
+        way = request.ways[min(self._counts[request.number], len(request.ways)) - 1]  # the call that was answered
+        usage = usage_of("/responses", way) if status == "completed" else None
         found = complete("/responses", usage) | {"status": status, "background": True}
         return found | {"id": f"resp_{request.number}"}
 

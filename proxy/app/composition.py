@@ -29,7 +29,7 @@ from proxy.engine.ports import Follower, Upstream
 from proxy.engine.telemetry import MetricsMeter
 from proxy.engine.telemetry.metrics import Metrics, SharedMetrics
 from proxy.kit.clock import Readings
-from proxy.kit.tasks import Tasks, cancel, spawn
+from proxy.kit.tasks import Tasks, cancel, repeat, spawn
 from proxy.kit.value import dataclass, field, replace
 from proxy.models import Transport
 from proxy.models.deployments import ModelTable
@@ -39,7 +39,7 @@ from proxy.services import is_counted_by
 from proxy.services.own_exchanges import Compactor, KeepAlive, OwnExchanges
 from proxy.services.prompting import PromptComposer, PromptingRules
 from proxy.services.session_book import SessionBook, TokenUsage, UsageFollower
-from proxy.teams.alerts import BudgetAlerts, WebhookSender
+from proxy.teams.alerts import LOOK_EVERY_S, BudgetAlerts, WebhookSender
 from proxy.teams.authentication import Directory, Identity
 from proxy.teams.bookings import LimitResolver, rule_of
 from proxy.teams.estimates import Estimates, PromptBounds
@@ -282,7 +282,7 @@ def _admin(
 
 async def _open_budgets(settings: Settings, base: Foundation, identity: Identity) -> BudgetReservations:
     """The admission of requests, the budgets and the ledger. The remaining amounts of the teams' budgets are read
-    before the first request."""
+    before the first request, and again from time to time: other workers spend, and settlements are put off."""
     ours, state, metrics = settings.stratiform, base.state, base.metrics
     clock, bounds = state.clock, PromptBounds(base.encode, base.aside, is_counted_by, ours.limits.state_bytes)
     webhook, store_client = ours.budgets.webhook, base.store_client(settings)
@@ -296,10 +296,14 @@ async def _open_budgets(settings: Settings, base: Foundation, identity: Identity
         on_store_error=ours.budgets.on_store_error,
         epochs=state.epochs,
     )
+
+    async def look() -> None:
+        budgets = [one for one in state.directory.snapshot.budgets.values() if one.scope == "team"]
+        await reservations.alerts.look([(one.team, rule_of(one, "")) for one in budgets], clock.now())
+
     await reservations.start()
-    for budget in state.directory.snapshot.budgets.values():
-        if budget.scope == "team":
-            await reservations.alerts.look(budget.team, [rule_of(budget, "")], state.clock.now())
+    await look()
+    spawn(repeat(LOOK_EVERY_S, look), state.loops)
     metrics.remaining = reservations.alerts.remaining
     return reservations
 

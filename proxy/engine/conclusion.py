@@ -286,8 +286,7 @@ class Conclusion:
         """If the answer shows that the provider has ended its work, bill the exchange that made the object."""
         with suppress_and_log("admission.settle_later"):
             said = shown.answer.outcome.said
-            is_shown = said is not None and bool(said.id and said.status) and shown.answer.is_accepted
-            if said is None or not is_shown or said.status in _WORKING:
+            if said is None or not (said.id and said.status and shown.answer.is_accepted) or said.status in _WORKING:
                 return
             bill = await custody.take_bill(shown.principal.team, said.id)
             exchange = owing(bill, shown, self._ports.models) if bill else None

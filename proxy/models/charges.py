@@ -70,6 +70,7 @@ class Rule:
     """A limit that holds for one request: a budget, or a rate limit.
 
     ``whom`` says what the rule counts separately (a key's id, a user, a model); empty: the whole team together.
+    ``models`` is the pattern of the models that it counts; empty: all.
     ``hard`` and ``soft`` are in the counter's unit: nano-dollars, tokens (prompt and output), requests. ``window`` is
     "total", "minute", "hour", "day", "week" (from Monday), "month" (calendar, in ``timezone``) or "rolling:SECONDS".
     ``assumed_output_tokens`` are used for a request that sets no limit of its own (None: the most that the model can
@@ -86,6 +87,7 @@ class Rule:
     window: str = "total"
     timezone: str = "UTC"
     whom: str = ""
+    models: str = ""
     assumed_output_tokens: int | None = None
     is_rate: bool = False
     webhook: str = field(default="", repr=False)

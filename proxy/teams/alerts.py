@@ -34,6 +34,8 @@ from proxy.storage import Balance, Charge
 from proxy.teams.bookings import NOTHING, Booking, BudgetReservation, account_of, booked
 from proxy.teams.store_client import StoreClient
 
+LOOK_EVERY_S = 30.0
+"""How often a worker reads what is left of budgets."""
 _MOST_WAITING = 1000
 _AT_ONCE = 4
 _TIMEOUT_S = 10.0
@@ -66,12 +68,16 @@ class BudgetAlerts:
             least[team] = min(left, least.get(team, left))
         return least
 
-    async def look(self, team: str, rules: Sequence[Rule], now: float) -> None:
-        """Read what is left of budgets before the first request. It does not wait for a store that is away."""
-        for rule in rules:
+    async def look(self, budgets: Sequence[tuple[str, Rule]], now: float) -> None:
+        """Read what is left of these budgets, each with its team, and forget all others. Without this, a worker would
+        know only what its own requests have shown. It does not wait for a store that is away."""
+        for team, rule in budgets:
             booking = booked(rule, NOTHING, now)
             if (balance := await self._store_client.balance(team, booking.charge)) is not None:
                 self._see(team, booking, balance)
+        self._remaining = {
+            key: self._remaining[key] for team, rule in budgets if (key := (team, rule.id)) in self._remaining
+        }
 
     async def tell(self, reservation: BudgetReservation, balances: Sequence[Balance], *, is_new: bool = False) -> None:
         """Report the balances of a reservation's counters. A soft limit that is reached sends a notice. A new

@@ -104,6 +104,7 @@ def rule_of(budget: BudgetRecord, whom: str, webhook: str = "") -> Rule:
         window=budget.window,
         timezone=budget.timezone,
         whom=whom,
+        models=whom if budget.scope == "model" else "",
         assumed_output_tokens=budget.assumed_output_tokens,
         webhook=budget.webhook or webhook,
     )
@@ -236,7 +237,12 @@ class BudgetReservation(Reservation):
 
     def taken(self, booking: Booking, exchange: Exchange, cost: int) -> int:
         """The amount that the ended exchange used of a booking, in the unit of its rule. ``cost`` is in
-        nano-dollars."""
+        nano-dollars. Nothing, if the booking counts only a model that another one stood in for. If that model was
+        called in vain, and bills it, the budgets of both count everything."""
+        models = [one.name for one in (exchange.deployment, *exchange.requested.further) if one is not None]
+        is_sole = booking.rule.models and exchange.lost == Settlement()
+        if is_sole and not any(matches(booking.rule.models, name) for name in models):
+            return 0
         match booking.rule.unit:
             case "usd":
                 return cost
@@ -288,8 +294,11 @@ def rate_headers(limits: Iterable[tuple[Booking, Balance]], now: float) -> Heade
     for booking, balance in limits:
         rule = booking.rule
         if rule.is_rate and rule.hard is not None:
-            left = max(0, rule.hard - balance.spent - balance.reserved)
-            told = (left, rule.hard, max(0.0, (booking.window.resets_at or now) - now))
+            told = (
+                max(0, rule.hard - balance.spent - balance.reserved),
+                rule.hard,
+                max(0.0, (booking.window.resets_at or now) - now),
+            )
             tightest[rule.unit] = min(told, tightest.get(rule.unit, told))
     return [
         (f"{PREFIX}{name}-{unit}", value)

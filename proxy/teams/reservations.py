@@ -216,9 +216,8 @@ class BudgetReservations:
         held.further.append(ask)
         answer = await self.store_client.reserve(ask)
         if isinstance(answer, Refused):
-            held.further.remove(ask)
-            if answer.is_repeated:  # it holds nothing, and is released in case it still arrives
-                held.further.append(replace(ask, charges=()))
+            # A call that was repeated holds nothing, and is released in case it still arrives.
+            held.further[-1:] = [replace(ask, charges=())] if answer.is_repeated else []
         return answer
 
     def _ask(
@@ -281,8 +280,7 @@ class BudgetReservations:
             bookings = [one for one in reservation.bookings if one.rule.unit != "requests"]
             await self.store_client.settle(Settle(own, _final(reservation, bookings, lost, own.cost)))
         await self._release_further(reservation)
-        name = settled_entry(exchange).model
-        entry = replace(entry, model=name, status=exchange.answer.status, ending=DEFERRED)
+        entry = replace(entry, model=settled_entry(exchange).model, status=exchange.answer.status, ending=DEFERRED)
         # The limits were checked when the exchange was reserved, and are not checked again.
         charges = [replace(booking.charge, limit=None) for booking in reservation.bookings]
         ask = Reserve(reservation.exchange_id, reservation.team, charges, self.store_client.lease(DEFERRED_S), entry)

@@ -190,9 +190,8 @@ class StoreClient:
             return True
         charges = [replace(charge, limit=None) for charge in ask.charges]
         self._running[ask.exchange_id] = (ask.team, ())
-        intending = spawn(self._catching_up.intend(replace(ask, charges=charges)), self._tasks)
         # A spool that is interrupted loses count of its calls, or leaves its file locked.
-        is_kept = await asyncio.shield(intending)
+        is_kept = await asyncio.shield(spawn(self._catching_up.intend(replace(ask, charges=charges)), self._tasks))
         self._news.set()
         return bool(is_kept)
 
@@ -211,12 +210,7 @@ class StoreClient:
         """Keep a reservation until its ``expires_at`` without renewing it. If there is no reservation, it is made. If
         the store gives no answer, this is put off. Returns whether it is kept anywhere."""
         self._running.pop(ask.exchange_id, None)
-
-        async def call() -> bool:
-            await self._store.reserve(ask, self._clock.now())
-            return True
-
-        if await self._ask("reserve", call):
+        if await self._ask("reserve", lambda: self._store.reserve(ask, self._clock.now())):
             return True
         is_kept = await self._catching_up.intend(ask)
         self._news.set()

@@ -188,8 +188,16 @@ async def test_what_is_left_is_known_ahead_of_the_first_request() -> None:
     at = desk()
     booking = booked(DAY, NOTHING, NOW)
     await at.store.set_spent("red", replace(booking.charge, amount=15 * DOLLAR), NOW)
-    await at.alerts.look("red", [DAY], NOW)
+    await at.alerts.look([("red", DAY)], NOW)
     assert at.alerts.remaining() == {"red": (45.0, MIDNIGHT)}
+
+
+async def test_what_is_left_is_read_again_and_a_budget_that_is_gone_is_forgotten() -> None:
+    at = desk()
+    await at.alerts.tell(held(TOTAL, replace(DAY, hard=DOLLAR)), balances(30, 10))
+    await at.alerts.tell(held(TOTAL, team="blue"), balances(70))
+    await at.alerts.look([("red", TOTAL)], NOW)
+    assert at.alerts.remaining() == {"red": (100.0, math.inf)}
 
 
 @for_every([("plain-name_1.a/b@c+d", "plain-name_1.a/b@c+d"), ("a b\r\n:é", "a?b????"), ("", "")])

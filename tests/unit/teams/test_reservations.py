@@ -338,7 +338,8 @@ class ByModel(FixedRules):
 
     def rules(self, principal: Principal, *deployments: Deployment) -> Sequence[Rule]:
         names = [one.name for one in deployments if one.name in self.limits]
-        return [*self.held, *(replace(TOTAL, id="own", hard=self.limits[name], whom=name) for name in names)]
+        own = replace(TOTAL, id="own")
+        return [*self.held, *(replace(own, hard=self.limits[name], whom=name, models=name) for name in names)]
 
 
 def deployment(name: str) -> Deployment:
@@ -371,12 +372,15 @@ def test_a_call_fits_the_budgets_of_its_own_model_whichever_model_was_asked_for(
                         called.append(other.name)
                 for name in {*called} & limits.keys():
                     assert (await spent(one, f"b:own:{name}:total"))[1] == CALL, "a call was not set aside"
+                was_lost = luck.random() < 0.2
                 if called:
+                    asked.lost = Settlement(Usage(1, 0), 2.0) if was_lost else Settlement()
                     await one.settle(asked, Usage(50, 7))
                 else:
                     await one.reservations.settle(asked)
                 for name, limit in limits.items():
-                    cost = 57 * DOLLAR if name in called else 0
+                    answering = called if was_lost else [*called[-1:], *(each.name for each in further if called)]
+                    cost = 57 * DOLLAR if name in answering else 0
                     assert await spent(one, f"b:own:{name}:total") == (before[name][0] + cost, 0)
                     assert before[name][0] + cost <= limit
 

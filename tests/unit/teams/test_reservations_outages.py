@@ -187,7 +187,7 @@ async def test_the_accounts_are_looked_at_ahead_of_the_first_request() -> None:
     async with budgeting(TOTAL, store=store) as one:
         assert one.reservations.alerts.remaining() == {}
         rolling = replace(TOTAL, id="rolling", hard=70 * DOLLAR, window="rolling:3600")
-        await one.reservations.alerts.look("red", [TOTAL, rolling], NOW)
+        await one.reservations.alerts.look([("red", TOTAL), ("red", rolling)], NOW)
         assert one.reservations.alerts.remaining()["red"][0] == 70.0, "the least of them"
 
 
