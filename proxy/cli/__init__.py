@@ -10,6 +10,8 @@ traceback.
 """
 
 import argparse
+import codecs
+import errno
 import gc
 import json
 import os
@@ -18,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from signal import SIGINT, default_int_handler, getsignal, signal
 from typing import Any, NoReturn
@@ -47,18 +50,41 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name. Returns the exit status: 0 done, 1 not done, 2 wrong usage, 130
     interrupted."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        codecs.register_error("json", _as_json)
+        sys.stdout.reconfigure(errors="json")
     try:
         refuse_shadowed()
-        return _run(sys.argv[1:], _loaded_for_good) if arguments is None else _run(arguments, command_of)
+        status = _run(sys.argv[1:], _loaded_for_good) if arguments is None else _run(arguments, command_of)
+        sys.stdout.flush()
+        return status
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError) and error.errno not in _FULL:
+            raise
+        # Python flushes the standard output once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return 0
+        print(f"error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     except ConfigError as error:
         for problem in error.problems:
             print(f"error: {visible(problem)}", file=sys.stderr)
         return 1
+
+
+def _as_json(error: UnicodeError) -> tuple[str, int]:
+    """The characters that the encoding of the output lacks, as JSON writes them."""
+    assert isinstance(error, UnicodeEncodeError), "the standard output is only written"
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 def command_of(name: str) -> Any:
@@ -120,7 +146,7 @@ class Command:
 
 
 class Output(Console):
-    """The standard output; a closed pipe is an error for the command to handle. Strings are shown as ``visible`` makes
+    """The standard output; ``main`` handles a closed pipe. Strings are shown as ``visible`` makes
     them, because clients and other servers choose many of the names in them."""
 
     def __init__(self) -> None:
@@ -199,14 +225,8 @@ def write_file(path: Path, text: str) -> None:
 
 @contextmanager
 def plain_failures(*of_files: type[Exception]) -> Iterator[None]:
-    """An error of these types, which the files of the user have caused, ends the command with its message. A reader
-    that closes the pipe ends it quietly."""
+    """An error of these types, which the files of the user have caused, ends the command with its message."""
     try:
         yield
-        sys.stdout.flush()
     except of_files as error:
         fail(str(error))
-    except BrokenPipeError:
-        # Python flushes the standard output once more at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None

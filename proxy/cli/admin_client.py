@@ -19,7 +19,7 @@ import aiohttp
 from proxy.app import factories, foundation
 from proxy.app.admin import AdminService
 from proxy.app.settings import ConfigError, Environment, Settings, Stratiform, load
-from proxy.cli import Output, add_json, fail, plain_failures, plain_table, print_result
+from proxy.cli import Output, add_json, fail, plain_table, print_result
 from proxy.kit.clock import SteadyClock
 from proxy.kit.errors import Conflict, InvalidRequest, NotFound, ProxyError
 from proxy.kit.value import dataclass
@@ -156,18 +156,17 @@ def run_with(arguments: argparse.Namespace, work: Callable[[Ask], Awaitable[None
         async with _asking(arguments) as ask:
             await work(ask)
 
-    with plain_failures():
-        try:
-            asyncio.run(main())
-        except ProxyError as error:
-            fail(error.message)
-        except UnicodeEncodeError:
-            fail("an argument is not valid UTF-8")
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            if arguments.url is None:
-                raise
-            # The answers of another version, or of another server, lack what the command reads.
-            fail(f"{arguments.url} does not answer as a proxy does ({type(error).__name__})")
+    try:
+        asyncio.run(main())
+    except ProxyError as error:
+        fail(error.message)
+    except UnicodeEncodeError:
+        fail("an argument is not valid UTF-8")
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        if arguments.url is None:
+            raise
+        # The answers of another version, or of another server, lack what the command reads.
+        fail(f"{arguments.url} does not answer as a proxy does ({type(error).__name__})")
     return 0
 
 

@@ -31,7 +31,7 @@ from proxy.app.settings import (
     shadowing,
     unused_on_http,
 )
-from proxy.cli import Output, add_json, plain_failures, plain_table, print_result
+from proxy.cli import Output, add_json, plain_table, print_result
 from proxy.hookspecs import build_plugin_manager
 from proxy.kit.clock import SystemClock
 from proxy.kit.errors import UnknownModel
@@ -327,8 +327,7 @@ def run(arguments: argparse.Namespace) -> int:
         report = {"errors": list(error.problems), "warnings": []}
     is_ok = not report.get("errors")
     if is_ok or arguments.json:
-        with plain_failures():
-            print_result(arguments, {"ok": is_ok, **report}, lambda: _print(report))
+        print_result(arguments, {"ok": is_ok, **report}, lambda: _print(report))
     else:
         for heading in ("error", "warning"):
             for line in report[f"{heading}s"]:

@@ -32,7 +32,7 @@ from rich.text import Text
 
 from proxy.app import composition, factories
 from proxy.app.settings import Environment, ModelEntry, Settings, Stratiform, load
-from proxy.cli import Command, Output, add_json, fail, number_within, plain_failures, print_json, print_result
+from proxy.cli import Command, Output, add_json, fail, number_within, print_json, print_result
 from proxy.cli.admin_client import DEFAULT_CONFIG
 from proxy.cli.costs import price_of_model
 from proxy.cli.serve import address, listen, run_on_loop, server
@@ -131,30 +131,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Start the proxy, send the sessions, show their results, stop the proxy. Raises ConfigError."""
     began = perf_counter()
-    with plain_failures():
-        scene = scene_of(demo_settings(arguments.port), local_encode(), as_json=arguments.json, has_pages=arguments.ui)
-        if arguments.sessions == "structured":
-            return _run_structured(arguments, scene)
-        if arguments.repository is not None or arguments.commits is not None:
-            fail("--repository and --commits belong to `stratiform demo structured`")
-        if arguments.sessions == "panels":
-            compared = [panels.comparison(scenario, scene.setting, scene.price) for scenario in panels.SCENARIOS]
-            return run_sessions(scene, compared, panels.table_of, panels.summary_of, panels.report_of)
-        tallies = [Tally.of(sample, scene.setting, scene.price) for sample in samples()]
+    scene = scene_of(demo_settings(arguments.port), local_encode(), as_json=arguments.json, has_pages=arguments.ui)
+    if arguments.sessions == "structured":
+        return _run_structured(arguments, scene)
+    if arguments.repository is not None or arguments.commits is not None:
+        fail("--repository and --commits belong to `stratiform demo structured`")
+    if arguments.sessions == "panels":
+        compared = [panels.comparison(scenario, scene.setting, scene.price) for scenario in panels.SCENARIOS]
+        return run_sessions(scene, compared, panels.table_of, panels.summary_of, panels.report_of)
+    tallies = [Tally.of(sample, scene.setting, scene.price) for sample in samples()]
 
-        def told(url: str) -> Sequence[str]:
-            text, total, seconds = asyncio.run(_metrics(url)), added_up(tallies), perf_counter() - began
-            names = tuple(f"stratiform_{name}" for name in _WORTH_A_LOOK)
-            metrics = [line for line in text.splitlines() if line.startswith(names) and not line.endswith(" 0.0")]
-            print_result(
-                arguments,
-                _report(tallies, total, metrics, seconds),
-                lambda: _print_summary(total, metrics, seconds, has_pages=arguments.ui),
-            )
-            return total.losses
+    def told(url: str) -> Sequence[str]:
+        text, total, seconds = asyncio.run(_metrics(url)), added_up(tallies), perf_counter() - began
+        names = tuple(f"stratiform_{name}" for name in _WORTH_A_LOOK)
+        metrics = [line for line in text.splitlines() if line.startswith(names) and not line.endswith(" 0.0")]
+        print_result(
+            arguments,
+            _report(tallies, total, metrics, seconds),
+            lambda: _print_summary(total, metrics, seconds, has_pages=arguments.ui),
+        )
+        return total.losses
 
-        words = f"{len(tallies)} clients send their sessions there."
-        return show(scene, tallies, words, lambda: _table(tallies), told)
+    words = f"{len(tallies)} clients send their sessions there."
+    return show(scene, tallies, words, lambda: _table(tallies), told)
 
 
 def demo_settings(port: int) -> Settings:
@@ -422,7 +421,7 @@ def _configure_try(parser: argparse.ArgumentParser) -> None:
 
 def _run_try(arguments: argparse.Namespace) -> int:
     """Print the expected cost, send the conversation, and print the provider's report. Raises ConfigError."""
-    with plain_failures(), _place(arguments) as (url, key, settings):
+    with _place(arguments) as (url, key, settings):
         try:
             used = asyncio.run(_tried(url, key, settings, arguments))
         except aiohttp.ClientConnectorError:

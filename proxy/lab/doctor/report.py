@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from rich.progress import DownloadColumn, TimeRemainingColumn
 
-from proxy.cli import Output, add_json, fail, number_within, plain_failures, plain_table, print_result, write_file
+from proxy.cli import Output, add_json, fail, number_within, plain_table, print_result, write_file
 from proxy.hookspecs import build_plugin_manager, recognisers
 from proxy.kit.errors import NotFound
 from proxy.kit.messages import visible
@@ -482,11 +482,10 @@ def run(arguments: argparse.Namespace) -> int:
         fail("--since needs --url: logs are read whole")
     if arguments.url and arguments.profile is not None:
         fail("--profile is for logs: a running proxy has counted what its provider billed")
-    with plain_failures():
-        report = _of_proxy(arguments) if arguments.url else _examined(arguments)
-        if arguments.html is not None:
-            write_file(arguments.html, page(report))
-        print_result(arguments, report, lambda: _print(report))
+    report = _of_proxy(arguments) if arguments.url else _examined(arguments)
+    if arguments.html is not None:
+        write_file(arguments.html, page(report))
+    print_result(arguments, report, lambda: _print(report))
     if report.calls and arguments.fail_over is None:
         return 0
     waste, most = report.waste_usd_month, arguments.fail_over

@@ -1,5 +1,7 @@
 """The command line as a whole."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +72,7 @@ def test_only_the_command_that_is_run_is_imported() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+_SCRIPT = f"{sys.executable} -c 'import sys, proxy; sys.exit(proxy.main())'"
 _INTERRUPTED = """
 import os, signal, sys
 from importlib.metadata import entry_points
@@ -94,3 +97,26 @@ sys.exit(main())
 def test_an_interrupt_while_modules_load_is_quiet(modules: int) -> None:
     ended = subprocess.run([sys.executable, "-c", _INTERRUPTED, str(modules)], capture_output=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
+_PROMPT = "---\nid: greeting\nversion: 1\ndescription: greets\nposition: system\npriority: 100\n---\nHello.\n"
+
+
+@pytest.mark.parametrize("redirected", ["| true", "--json | true", "> /dev/full", "--json > /dev/full", "<&- >&- 2>&-"])
+def test_an_output_that_takes_nothing_ends_a_command_without_a_traceback(redirected: str, tmp_path: Path) -> None:
+    (tmp_path / "greeting.md").write_text(_PROMPT)
+    command = f"{_SCRIPT} prompts list --folder {tmp_path} {redirected}"
+    ended = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False, text=True)
+    is_full = "full" in redirected
+    assert ended.returncode == is_full
+    assert ended.stderr == ("error: the output cannot be written: No space left on device\n" if is_full else "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+def test_what_the_encoding_of_the_output_lacks_is_written_as_json_writes_it(encoding: str, tmp_path: Path) -> None:
+    (folder := tmp_path / "Gr\u00fc\u00dfe \u2026 \U0001f600").mkdir()
+    (folder / "greeting.md").write_text(_PROMPT)
+    command = f"{_SCRIPT} prompts list --json --folder '{folder}'"
+    environment = {"PATH": os.environ["PATH"], "PYTHONIOENCODING": encoding}
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, check=True, env=environment).stdout
+    assert folder.name in str(json.loads(shown.decode(encoding)))
