@@ -29,8 +29,6 @@ from proxy.kit.errors import (
     ProxyError,
     UpstreamError,
     UpstreamRejected,
-    UpstreamTimeout,
-    UpstreamUnavailable,
 )
 from proxy.kit.modes import Reason
 from proxy.kit.tasks import suppress_and_log
@@ -128,9 +126,8 @@ class Engine:
         try:
             await serve(exchange, client)
         except ProxyError as error:
-            exchange.answer.status, exchange.answer.error_code = error.status, error.code or ""
-            if isinstance(error, (UpstreamTimeout, UpstreamUnavailable)):
-                exchange.answer.why = error.message
+            exchange.answer.status = error.status
+            exchange.answer.note(error)
             exchange.ending = next(ending for kind, ending in _ENDINGS if isinstance(error, kind))
             await self._conclusion.book(exchange)
             await client.refuse(error, own_headers(exchange, tuple(error.headers.items())))

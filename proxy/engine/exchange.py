@@ -13,6 +13,7 @@ from enum import StrEnum
 from time import perf_counter
 
 from proxy.context.session import AssembledChat
+from proxy.kit.errors import ProxyError, UpstreamTimeout, UpstreamUnavailable
 from proxy.kit.modes import Mode, Reason
 from proxy.kit.value import dataclass, field
 from proxy.models import Deployment, Headers, RateLimit
@@ -216,7 +217,7 @@ class AnswerRecord:
 
     status: int = 0
     error_code: str = ""
-    why: str = ""  # the upstream was not reached, in words of the proxy
+    why: str = ""  # the upstream was not reached or broke off, in words of the proxy
     outcome: Outcome = Outcome()
     first_byte_s: float | None = None
     sent_bytes: int = 0
@@ -241,6 +242,12 @@ class AnswerRecord:
         """A call is sent. Everything that an upstream said before was about another call."""
         self.status = 0
         self.asked_s, self.heard_s, self.silent_s, self.runs_on = now_s, None, 0.0, runs_on
+
+    def note(self, error: ProxyError) -> None:
+        """This error is the end of the answer. Only the proxy's own words about an upstream are logged."""
+        self.error_code = error.code or ""
+        if isinstance(error, (UpstreamTimeout, UpstreamUnavailable)):
+            self.why = error.message
 
     def silence_s(self, now_s: float) -> float:
         """How long nothing has arrived, up to now. The model may have been thinking during all of that time."""

@@ -468,7 +468,7 @@ class AnswerRelay:
             raise error
         self._exchange.answer.runs_on &= isinstance(error, UpstreamTimeout)
         self._exchange.ending = ExchangeOutcome.BROKEN
-        self._exchange.answer.error_code = error.code or ""
+        self._exchange.answer.note(error)
         self._note(fold)
         await self._conclusion.book(self._exchange)
         _log.warning("exchange %s: the answer broke off (%s): %s", self._exchange.arrival.id, error.code, _CUT_OFF)

@@ -140,11 +140,13 @@ def test_a_long_json_answer_is_not_kept_back_and_a_break_is_one_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     long = b'{"choices": [{"message": {"content": "' + b"x" * (2 << 20)
+    caplog.set_level("INFO", "stratiform")
     with proxy_before(tmp_path, (answer(long, missing=9), "close")) as (url, provider):
         with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
             ask(url)
         assert provider.calls == 1
         until(lambda: re.search(r"exchange sx-\w+: the answer broke off", caplog.text))
+        until(lambda: " error=upstream_unavailable why=the-connection-to-the-upstream-broke " in caplog.text)
 
 
 MESSAGE_STOP = b"event: message_stop\n" + event({"type": "message_stop"})
