@@ -547,10 +547,7 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     """
     if (given := prices.given.get(deployment.name)) is None and "input_cost_per_token" in deployment.params:
         given = price_in(deployment.params)
-    provider = deployment.server if deployment.base_url else ""
-    prefixed = deployment.model if provider in _UNPREFIXED else f"{provider}/{deployment.model}"
-    # In litellm's names, a prefix tells the provider.
-    names = (deployment.price_key, prefixed, deployment.model, deployment.model.partition("/")[2])
+    names = tuple(_names_in_map(deployment))
     known, alias_of = prices.price(*names), prices.alias_of(*names)
     found = given or (known and known.in_region(_region(deployment)))
     if found is None or (given is None and deployment.max_input_tokens is None and not alias_of):
@@ -559,6 +556,18 @@ def price_for(prices: PriceMap, deployment: Deployment) -> Price | None:
     window = deployment.max_input_tokens or (known.extras.max_input_tokens if known is not None else None)
     extras = replace(found.extras, max_input_tokens=window)
     return replace(found, max_output_tokens=longest, alias_of=alias_of, extras=extras)
+
+
+def _names_in_map(deployment: Deployment) -> Iterator[str]:
+    provider, model = deployment.server if deployment.base_url else "", deployment.model
+    place = deployment.params.get("aws_region_name")
+    if place and deployment.price_key == model and model.startswith("bedrock"):
+        # As litellm does, if the entry itself names the region: some models have a row for each region.
+        yield f"{model.partition('/')[0]}/{place}/{model.rpartition('/')[2]}"
+    yield deployment.price_key
+    yield model if provider in _UNPREFIXED else f"{provider}/{model}"
+    yield model
+    yield model.partition("/")[2]  # in litellm's names, a prefix tells the provider
 
 
 def token_limits(deployment: Deployment) -> tuple[int | None, int | None]:

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -14,8 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.kit.modes import Mode
 from proxy.models.charges import bill
-from proxy.models.deployments import bundled_price_file, bundled_prices, deviation_of, load_price_map
+from proxy.models.deployments import (
+    ListedModel,
+    bundled_price_file,
+    bundled_prices,
+    deployment_of,
+    deviation_of,
+    load_price_map,
+    price_for,
+)
 from proxy.protocol.prices import cost
 from proxy.protocol.request.demand import Demand
 from proxy.protocol.response.usage import reported_in, usage_of
@@ -109,6 +118,28 @@ def test_costs_in_a_region_are_litellms(region: str, place: dict[str, str], key:
             found = cost(read, price.in_region(region)).total_usd
             assert found == pytest.approx(theirs(litellm, name, entry, usage, **place), rel=1e-9), name
             assert found > cost(read, price).total_usd
+
+
+def test_costs_of_bedrock_in_a_region_are_litellms() -> None:
+    import litellm
+
+    prices, dearer, usage = load_price_map(), 0, usages({}, random.Random(0))[0]
+    read = usage_of(usage)
+    assert read is not None
+    for name in price_map():
+        provider, _, rest = name.partition("/")
+        region, slash, model = rest.partition("/")
+        if not (provider.startswith("bedrock") and slash and model in litellm.model_cost):
+            continue
+        given = ListedModel("m", f"{provider}/{model}", params={"aws_region_name": region}, mode=Mode.TIER)
+        price = deployment_of(given, partial(price_for, prices)).price
+        assert price is not None
+        response = litellm.ModelResponse(model=model, usage=litellm.Usage(**usage))
+        response._hidden_params["region_name"] = region
+        expected = litellm.completion_cost(completion_response=response, model=model, custom_llm_provider=provider)
+        assert cost(read, price).total_usd == pytest.approx(expected, rel=1e-9), name
+        dearer += cost(read, price).total_usd > cost(read, prices.price(model) or price).total_usd
+    assert dearer > 20
 
 
 def test_an_alias_costs_what_its_model_costs() -> None:
