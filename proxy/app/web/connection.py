@@ -302,8 +302,8 @@ if HttpToolsProtocol is not None:
             return any(one.response_started and not one.response_complete for one in self._cycles)
 
         def data_received(self, data: bytes) -> None:
-            is_behind_last = self._in_head and self.cycle is not None and not self.cycle.keep_alive
-            if self._has_ended or is_behind_last:
+            # What comes behind the last request of a connection is dropped.
+            if self._has_ended or (self._in_head and self.cycle is not None and not self.cycle.keep_alive):
                 return
             self._head_bytes += len(data)
             super().data_received(data)
@@ -328,13 +328,10 @@ if HttpToolsProtocol is not None:
                 return
             # httptools itself refuses a length together with a transfer coding, two lengths, and invalid lengths.
             codings = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
-            problem = ""
-            if codings and (codings != [b"chunked"] or self.parser.get_http_version() != "1.1"):
-                problem = "the only transfer coding that is taken is `chunked`, once, in HTTP/1.1"
-            elif sum(name == b"host" for name, _ in self.headers) > 1:
-                problem = "the request has more than one Host header"
-            if problem:
-                self._refusal = InvalidRequest(problem, code="ambiguous_request")
+            is_strange = codings and (codings != [b"chunked"] or self.parser.get_http_version() != "1.1")
+            if is_strange or sum(name == b"host" for name, _ in self.headers) > 1:
+                problem = "more than one Host header, or a transfer coding other than `chunked` (once, not in HTTP/1.0)"
+                self._refusal = InvalidRequest(f"the request has {problem}", code="ambiguous_request")
                 raise _Stop
             self._in_head = False
             self._head_bytes = 0
