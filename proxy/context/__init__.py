@@ -446,7 +446,11 @@ class Turn(Struct, frozen=True, gc=False):
         return self.role == "user" and not self.has_results
 
     def tokens(self, counter: TokenCounter) -> int:
-        """The tokens of the message without markers. Freezing uses this number."""
+        """The tokens of the message without markers. Of a list of parts, each part has the tokens that the planner
+        counts: the data of an image are no text. Freezing uses this number."""
+        with suppress(Unreadable):
+            if bytes(memoryview(self.members.get("content", b""))[:1]) == b"[":
+                return counter.counted(self.digest, lambda: MessageReader(counter, ()).read(Raw(self.raw)).tokens)
         return counter.count(self.digest, self.bare.decode("utf-8", "replace"))
 
 

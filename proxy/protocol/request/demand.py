@@ -299,10 +299,8 @@ def _kinds(tool: Mapping[str, Raw]) -> Sequence[Tool | None]:
         if kind == _GROUP:
             # https://platform.openai.com/docs/api-reference/responses/create: it has functions and custom tools only.
             # A group within it is unknown, because that could go on without end.
-            own = [
-                one is None or _word(one.get("type"))[0] == _GROUP or _kinds(one) for one in _objects(tool.get("tools"))
-            ]
-            return (None,) if any(own) else ()
+            inner = _objects(tool.get("tools"))
+            return [None for one in inner if one is None or _word(one.get("type"))[0] == _GROUP or _kinds(one)]
         if kind == "shell" and "environment" in tool:
             where = (small_object(tool["environment"]) or {}).get("type", b"")
             return () if bytes(where) == b'"local"' else (Tool.CONTAINER,)

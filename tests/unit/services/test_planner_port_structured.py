@@ -18,7 +18,7 @@ from proxy.kit.modes import Mode
 from proxy.kit.tasks import Aside
 from proxy.protocol.providers import ANTHROPIC
 from proxy.protocol.request import parse_body
-from proxy.protocol.request.tokens import bytes_over_four
+from proxy.protocol.request.tokens import IMAGE_TOKENS, bytes_over_four
 from proxy.protocol.wire.json_body import MOST_ELEMENTS
 from proxy.services import ModelFacts
 from proxy.services.context_assembler import ContextAssembler
@@ -168,6 +168,20 @@ def test_a_breakdown_tells_what_the_model_can_read_and_write() -> None:
     found = asyncio.run(subject.breakdown(chat, make_deployment(name="sonnet"), Mode.TIER))
 
     assert (found["model"], found["max_input_tokens"], found["max_output_tokens"]) == ("sonnet", 200_000, 64_000)
+
+
+def test_an_image_in_a_conversation_has_the_tokens_of_an_image_and_not_of_its_data() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBORw0K" * 3_000}}
+    talk = [
+        {"role": "user", "content": [image]},
+        {"role": "assistant", "content": "a"},
+        {"role": "user", "content": "q"},
+    ]
+    subject = chats(Watch())
+    chat = assemble(subject, {"session": "s", "panels": []}, talk)
+    found: Any = asyncio.run(subject.breakdown(chat, make_deployment(), Mode.TIER))
+    assert IMAGE_TOKENS < found["total_tokens"] < IMAGE_TOKENS + 100
+    assert IMAGE_TOKENS < sum(item.tokens for item in chat.reading.history) < IMAGE_TOKENS + 100
 
 
 def test_panels_are_counted_by_kind_and_by_whether_they_are_the_same() -> None:
