@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
+from signal import SIGINT, signal
 from types import MappingProxyType
 from typing import BinaryIO
 
@@ -31,6 +32,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from proxy import leave
 from proxy.app.factories import load_context_texts
 from proxy.cli import (
     Output,
@@ -253,8 +255,8 @@ def _results(paths: Sequence[Path], arguments: argparse.Namespace) -> Iterator[t
     if len(paths) == 1:
         yield paths[0], _one(paths[0], arguments)
         return
-    # New processes are spawned: a fork would copy the thread that draws the progress bar.
-    with ProcessPoolExecutor(_PROCESSES, mp_context=get_context("spawn")) as pool:
+    # New processes are spawned: a fork would copy the thread that draws the progress bar. An interrupt ends them, too.
+    with ProcessPoolExecutor(_PROCESSES, get_context("spawn"), signal, (SIGINT, leave)) as pool:
         jobs = {pool.submit(_one, path, arguments): path for path in paths}
         try:
             for job in as_completed(jobs):

@@ -1,6 +1,6 @@
 """``stratiform replay``: what it prints and writes, how it fails, its comparison, and every recorded session."""
 
-import io
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -165,18 +165,6 @@ def test_harm_and_surprises_are_shown_and_fail(
     assert "secret" not in printed
 
 
-@pytest.mark.slow
-def test_a_reader_that_has_seen_enough_is_no_error(trace: Path) -> None:
-    command = [sys.executable, "-c", "import sys; from proxy.cli import main; sys.exit(main())", "replay", str(trace)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert isinstance(process.stdout, io.BufferedReader)
-    process.stdout.close()
-    assert process.stderr is not None
-    with process.stderr as errors:
-        assert errors.read() == b""
-    assert process.wait(120) == 0
-
-
 LONG = "second-and-as-long-as-names-of-traces-are"
 
 
@@ -246,3 +234,27 @@ def test_recorded_sessions_as_a_command(tmp_path: Path, capsys: pytest.CaptureFi
         assert [policy["refused"] for policy in trace["policies"].values()] == [0] * 4
     with out.open("rb") as sent:
         assert sum(1 for _ in sent) == found["summary"]["requests"]
+
+
+_INTERRUPTING = """
+import multiprocessing, os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "proxy.lab.replay.command" and multiprocessing.parent_process() is not None:
+            os.killpg(0, signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_of_all_processes_of_a_comparison_is_quiet(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(_INTERRUPTING)
+    (script := tmp_path / "stratiform.py").write_text(
+        "import sys, proxy\nif __name__ == '__main__':\n    sys.exit(proxy.main())\n"
+    )
+    command = [sys.executable, str(script), "replay", str(folder), "--compare"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(command, capture_output=True, check=False, env=environment, start_new_session=True)
+    assert (ended.returncode, b"Traceback" in ended.stderr) == (130, False)
