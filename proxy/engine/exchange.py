@@ -30,20 +30,14 @@ from proxy.protocol.response.usage import Usage
 
 
 class ExchangeOutcome(StrEnum):
-    """How an exchange ended."""
+    """How an exchange ended. What each ending means stands in ``proxy/app/settings/LOGS.md``."""
 
     COMPLETED = "completed"
-    """The upstream answered with a 2xx status, and the whole answer was passed on."""
     REJECTED = "rejected"
-    """The upstream answered with an error, which was passed on."""
     BROKEN = "broken"
-    """The upstream could not be reached, did not answer in time, or broke off the answer."""
     HUNG_UP = "hung-up"
-    """The client left."""
     REFUSED = "refused"
-    """The proxy refused the request: for its key, its budget, its model, or because it cannot be read."""
     FAILED = "failed"
-    """An error of the proxy itself."""
 
 
 # The status that stands for an ending without an answer.

@@ -265,7 +265,8 @@ class Composer(Protocol):
         composed and the configuration says that such a request is refused."""
 
     def requires(self, model: str, principal: Principal) -> bool:
-        """Whether a request for that model must not be sent without the operator's prompts."""
+        """Whether a request for that model must not be sent without the operator's prompts. If the model is not known
+        (""), it may be any, here and in ``window``."""
 
     def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
         """The capability profile of a request for that model on a path other than chat. ``wished`` is the name in its
@@ -286,8 +287,9 @@ class Windows(Protocol):
     ) -> Fitted:
         """The request as it is sent to that deployment: with the parts that it names, and within the budget of its
         profile. The budget includes the operator's texts that are put around the newest user message later. ``scale``
-        makes the budget smaller, for a request that an upstream has refused. ``scope`` is the principal's scope. Raises
-        ContextTooLong and InvalidRequest before anything is changed."""
+        makes the budget smaller, for a request that an upstream has refused. ``scope`` is the principal's scope. A body
+        that only the proxy cannot read is left as it is. Raises ContextTooLong and InvalidRequest before anything is
+        changed."""
 
     async def fitted_completion(
         self,

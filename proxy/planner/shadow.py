@@ -32,30 +32,19 @@ from proxy.protocol.wire.json_body import Unreadable
 
 
 class Deviation(StrEnum):
-    """How a report differs from the expectation."""
+    """How a report differs from the expectation. What each one means stands in ``proxy/app/settings/LOGS.md``."""
 
     AS_EXPECTED = "as-expected"
     MORE_READ = "more-read"
-    """More was read than we knew to be stored."""
     EVICTED = "evicted"
-    """An entry was gone well before its life was over."""
     EXPIRED = "expired"
-    """An entry was gone in the last fifth of its life."""
     PARTITIONED = "partitioned"
-    """An entry that was used a moment ago was not found, so another machine, store or provider has answered."""
     OUT_OF_REACH = "out-of-reach"
-    """An entry was not found, and the look-back reaches it from the marker only if runs count once, or not at all."""
     COUNTED_DIFFERENTLY = "counted-differently"
-    """The prompt had another number of tokens than was expected."""
     MARKERS_IGNORED = "markers-ignored"
-    """Nothing is ever read or written, at any size."""
     HIGHER_MINIMUM = "higher-minimum"
-    """Nothing was read or written of a prefix that is long enough according to the provider's page."""
     LIFE_DOWNGRADED = "life-downgraded"
-    """An entry was written for an hour, but it was billed for five minutes, or it was gone after five minutes."""
     MOVED_SYSTEM = "moved-system"
-    """A system message within the conversation was not where it was expected: it was at the front instead of in its
-    place, or the reverse."""
 
 
 LOST = frozenset(

@@ -408,17 +408,14 @@ _OUTPUT_PRICE = 5.0
 
 class CompactionOutcome(StrEnum):
     """Outcome of a compaction whose call was answered, or never made. All outcomes but the first two change nothing.
-    The outcome of other calls is their ending (``proxy.services.own_exchanges.OwnEnding``)."""
+    The outcome of other calls is their ending (``proxy.services.own_exchanges.OwnEnding``).
+    What each one means stands in ``grafana/METRICS.md``."""
 
     SUMMARIZED = "summarized"
     TRUNCATED = "truncated"
-    """The conversation goes on from its newest topic, without a summary."""
     UNREADABLE = "unreadable"
-    """The answer did not have the form that was asked for, or nothing followed from it."""
     OUTDATED = "outdated"
-    """The session was forgotten or compacted meanwhile."""
     DISALLOWED = "disallowed"
-    """A client asked for it, and the operator does not allow it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,8 +237,6 @@ class SessionBook(Follower):
         return known[0].total() if known is not None else SessionSums()
 
     async def page(self, behind: str, limit: int, team: str = "", words: str = "") -> SessionPage:
-        """At most ``limit`` sessions of one team or of all teams, and only those that match ``words``. ``behind`` is
-        the value that the page before gives. Raises ValueError for any other text."""
 
         def is_asked(record: SessionRecord) -> bool:
             return team in ("", record.facts.team) and record.is_found_by(words)
@@ -269,7 +267,6 @@ class SessionBook(Follower):
         return SessionPage(found, self._answered(), more)
 
     async def one(self, session: str) -> tuple[SessionPage, SessionDetails]:
-        """A session and its details. The page is empty if there is no such session."""
         (record, _), details = self._known.get(session, (None, "")), self._details.get(session, SessionDetails())
         try:
             (blob,) = await self._store.load(SCOPE, [session], self._now())
@@ -283,7 +280,6 @@ class SessionBook(Follower):
         return SessionPage([record] if record is not None else [], self._as_of, is_away=self._is_away), details
 
     def text(self, session: str) -> bytes | None:
-        """The last request of a session as it came. None if this process does not keep it."""
         return self._texts.get(session)
 
     async def aclose(self) -> None:

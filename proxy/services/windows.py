@@ -64,8 +64,8 @@ _COMPONENTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 
 
 class ContextWindows:
-    """Fits requests to their windows. Messages come from the planner's reader, which remembers them. ``encode`` counts
-    tokens as the model does, or as closely as possible."""
+    """Implements ``engine.ports.Windows``. Messages come from the planner's reader, which remembers them. ``encode``
+    counts tokens as the model does, or as closely as possible."""
 
     def __init__(
         self,
@@ -92,8 +92,6 @@ class ContextWindows:
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
-        """The request as it is sent. A body that only the proxy cannot read is left as it is. Raises ContextTooLong and
-        InvalidRequest; in these cases nothing has been changed."""
         if composed.profile is None:
             return Fitted(parsed.body)
         inset = composed.inset.followed_by(deployment.reminder)
@@ -126,8 +124,6 @@ class ContextWindows:
         scale: float = 1.0,
         scope: str = "",
     ) -> Fitted:
-        """A request for a completion as it is sent. Raises ContextTooLong, and InvalidRequest if its prompt cannot be
-        shortened and might not fit."""
         job = _Job(profile, WindowParts(), Inset(), scale, self._texts)
         budget, known = await self._budget(parsed, deployment, job, scope)
         most = _UNLIMITED if budget is None else int(budget.prompt_tokens / known.value)
@@ -232,14 +228,11 @@ class ContextWindows:
         return None if budget is None else budget.scaled(job.scale), known
 
     def settled(self, deployment: Deployment, fitted: Fitted, usage: Usage | None, *, scope: str = "") -> None:
-        """An exchange whose request was ``fitted`` has ended well: learn from what the provider has counted."""
         if usage is None or usage.estimated or not fitted.counted_tokens:
             return
         self._factors.teach(deployment, scope, lambda factor: factor.learn(fitted.counted_tokens, usage.prompt))
 
     def refused(self, deployment: Deployment, fitted: Fitted, tokens: int | None, *, scope: str = "") -> None:
-        """The upstream has refused a ``fitted`` request as too large: learn from that. ``tokens`` is the size that the
-        upstream names; None: it names none."""
         self._factors.teach(deployment, scope, lambda factor: factor.refused(fitted.counted_tokens, tokens))
 
 

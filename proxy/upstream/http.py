@@ -146,14 +146,13 @@ _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
 
 class HttpUpstream:
-    """Sends calls to ``deployment.base_url`` over pooled connections."""
+    """Sends calls to ``deployment.base_url`` over pooled connections (``engine.ports.Upstream``)."""
 
     def __init__(self, *, connect_s: float = CONNECT_S) -> None:
         self._connect_s = connect_s
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, call: Call) -> Answer:
-        """Send the request and wait for status and headers. Raises UpstreamUnavailable, UpstreamTimeout."""
         session = self._session or self._start()
         deployment = call.deployment
         if not call.path.startswith("/"):
@@ -180,7 +179,6 @@ class HttpUpstream:
         return await redacted(HttpAnswer(response), call)
 
     async def aclose(self) -> None:
-        """Close every connection."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()

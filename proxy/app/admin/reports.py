@@ -61,7 +61,7 @@ class Sessions(Protocol):
         texts that tell sessions apart. Raises ValueError if ``behind`` does not come from a page."""
 
     async def one(self, session: str) -> tuple[SessionPage, SessionDetails]:
-        """One session, and its details."""
+        """One session, and its details. The page is empty if there is no such session."""
 
     def text(self, session: str) -> bytes | None:
         """The last request of a session as it came; None if it is not kept."""

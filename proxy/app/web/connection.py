@@ -412,8 +412,8 @@ _BYTES_PER_SECOND = 16 << 10
 
 
 class Connection:
-    """One request and its answer. ``path`` overrides the path after ``/v1``. ``receive_s`` is the time that a body may
-    take in addition to the time that its size explains."""
+    """One request and its answer (``engine.ports.Client``). ``path`` overrides the path after ``/v1``. ``receive_s`` is
+    the time that a body may take in addition to the time that its size explains."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, path: str, *, receive_s: float = 60.0) -> None:
         self._receive_s = receive_s
@@ -473,11 +473,9 @@ class Connection:
                 watcher.cancel()
 
     async def read(self, limit: int) -> bytes:
-        """The whole request body. Raises PayloadTooLarge, RequestTimeout, ClientDisconnected."""
         return b"".join([chunk async for chunk in self.stream(limit)])
 
     async def peek(self, limit: int) -> bytes | None:
-        """The whole request body, or None if it is longer than ``limit``. ``stream`` has all of it in either case."""
         if (form_of(self.headers).length or 0) > limit:
             return None
         size = 0
@@ -489,8 +487,6 @@ class Connection:
         return b"".join(self._buffered)
 
     async def stream(self, limit: float) -> AsyncIterator[bytes]:
-        """The request body as it arrives. After its end, the client is watched. Raises PayloadTooLarge, RequestTimeout,
-        ClientDisconnected."""
         size, began = 0, perf_counter()
         try:
             if (form_of(self.headers).length or 0) > limit:
@@ -526,7 +522,6 @@ class Connection:
             raise
 
     async def start(self, status: int, headers: Headers) -> None:
-        """Send status and headers."""
         self.is_started = True
         form = form_of(headers)
         self._is_stream = form.is_events and not form.is_coded
@@ -535,13 +530,11 @@ class Connection:
             await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def send(self, chunk: bytes) -> None:
-        """Send a part of the answer's body. Waits while the client does not read."""
         self._is_between = chunk.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
         if not self.has_left:
             await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     async def end(self, last: bytes = b"") -> None:
-        """Complete the answer's body with its ``last`` part."""
         self._has_ended = True
         if not self.has_left:
             await self._send({"type": "http.response.body", "body": last, "more_body": False})
@@ -552,7 +545,6 @@ class Connection:
         await self.end(body)
 
     async def refuse(self, error: ProxyError, headers: Headers = ()) -> None:
-        """Send a complete error answer."""
         theirs = [(name, value) for name, value in error.headers.items() if not control_in(value)]
         body = error_body(error, error_form(self.path))
         await self.answer(error.status, body, [("content-type", "application/json"), *theirs, *headers])

@@ -39,15 +39,12 @@ PanelAnswers = Callable[[str], str]
 
 
 class PanelCallOutcome(StrEnum):
-    """Outcome of a call of the proxy's tool."""
+    """Outcome of a call of the proxy's tool. What each one means stands in ``grafana/METRICS.md``."""
 
     ANSWERED = "answered"
     TAKEN_OUT = "taken_out"
-    """The client must continue the answer: it has calls of the client's tools, was cut off, or is one of several."""
     GAVE_UP = "gave_up"
-    """The model called again and again, or the budget leaves no room for another call."""
     FAILED = "failed"
-    """The upstream did not go on with its answer."""
 
 
 def object_in(holder: object, name: str) -> Object:

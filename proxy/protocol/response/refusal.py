@@ -127,18 +127,14 @@ def _places(detail: object) -> Iterator[str]:
 
 
 class ContextRefusalOutcome(StrEnum):
-    """The end of a request that an upstream refused as too large."""
+    """The end of a request that an upstream refused as too large. What each end means stands in
+    ``grafana/METRICS.md``."""
 
     EMPTY = "empty"
-    """The client got an empty completion."""
     ERROR = "error"
-    """The client got ``context_length_exceeded``."""
     RETRIED = "retried"
-    """A smaller request was sent next."""
     WIDER = "wider_model"
-    """A model of ``context_window_fallbacks`` was asked next."""
     PASSED = "passed"
-    """The upstream's answer was passed on."""
 
 
 # The status 500 is used by llama.cpp (https://github.com/ggml-org/llama.cpp/pull/15780).

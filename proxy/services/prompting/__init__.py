@@ -170,7 +170,6 @@ class PromptComposer:
         self.rules, self.has_rules = rules, not rules.is_empty
 
     async def compose(self, request: ComposeRequest) -> ComposedRequest:
-        """The additions to the request. Raises InvalidRequest, Forbidden, PromptInvalid."""
         said = (request.prompts or b"", request.window or b"")
         terms, plain = await self._aside.run_large(sum(map(len, said)), partial(self._asked, request))
         if terms.is_empty:
@@ -187,8 +186,6 @@ class PromptComposer:
         return replace(plain, body=body, inset=found, version=version, is_required=terms.on_failure is OnFailure.REFUSE)
 
     def requires(self, model: str, principal: Principal) -> bool:
-        """Whether a request of that model must not go without the operator's prompts. If the model is not known (""),
-        it may be any."""
         rules = self.rules
         models = (model,) if model else ("", *rules.prompts.models, *rules.windows.models)
         all_terms = (rules.terms_for(Whose(one, principal.team, principal.key_id))[0] for one in models)
@@ -196,8 +193,6 @@ class PromptComposer:
         return rules.may_compose and any(is_refused)
 
     def window(self, model: str, principal: Principal, wished: str) -> CapabilityProfile | None:
-        """The capability profile of a request on another path than that of chats. If the model is not known (""), it
-        may be any. Raises InvalidRequest, Forbidden."""
         windows, who = self.rules.windows, (principal.team, principal.key_id)
         models = (model,) if model else ("", *windows.models)
         return next(filter(None, (windows.profile_for(one, *who, wished, _PROFILE_HEADER) for one in models)), None)
