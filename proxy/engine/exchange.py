@@ -92,7 +92,8 @@ class Principal:
 
     ``key_id`` is the public id of a virtual key. ``user`` is the user that the key is for, or else the user that the
     request names. Both are written into the ledger. ``models`` are allow-lists: a model must be in each of them
-    (``proxy.protocol.access``).
+    (``proxy.protocol.access``). ``is_confined``: the request may reach only the team's own objects of the operator's
+    account. ``paths`` are those that the team may use although they reach the whole account.
     """
 
     scope: str
@@ -106,34 +107,34 @@ class Principal:
     models: Sequence[Sequence[str]] = ()
     rates: Sequence[RateLimit] = ()
     is_confined: bool = False
-    """The request may reach only the team's own objects of the operator's account."""
     paths: Sequence[str] = ()
-    """Paths that the team may use although they reach the whole account."""
 
 
 @dataclass(slots=True)
 class Reservation:
     """The amounts that were set aside for one exchange. The part that sets them aside keeps more data in a subclass.
-    ``is_limited``: a budget or a rate limit holds for the exchange, so its size and model must be known."""
+
+    ``is_limited``: a budget or a rate limit holds for the exchange, so its size and model must be known. ``is_hard``:
+    its usage counts against a hard limit, so it must be known to the end. ``notice`` is a message to the client that a
+    budget's soft limit is exceeded, and ``rates`` are the remaining amounts of rate limits, as headers.
+    ``prompt_tokens`` is the most tokens that the prompt has; 0 if the number was not needed. ``passes_limits``: the
+    deployment that was called last has written answers that were longer than their requests allowed.
+    """
 
     exchange_id: str
     team: str
     is_limited: bool = False
     is_hard: bool = False
-    """The usage of the exchange counts against a hard limit, so it must be known to the end."""
     notice: str = ""
-    """A message to the client that a budget's soft limit is exceeded."""
     rates: Headers = ()
-    """The remaining amounts of rate limits, as headers."""
     prompt_tokens: int = 0
-    """The most tokens that the prompt has; 0 if the number was not needed."""
     passes_limits: bool = False
-    """The deployment that was called last has written answers that were longer than their requests allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to an upstream. ``path`` starts with the slash behind ``/v1`` ("/chat/completions")."""
+    """One request to an upstream. ``path`` starts with the slash behind ``/v1`` ("/chat/completions").
+    ``forwards_key``: the client's own key must be used, and no other."""
 
     deployment: Deployment
     method: str
@@ -144,51 +145,56 @@ class Call:
     now: float
     query: str = ""
     forwards_key: bool = False
-    """The client's own key must be used, and no other."""
 
 
 @dataclass(slots=True)
 class Requested:
-    """The model that is requested, and what is requested of it. ``model`` is the name that the client uses."""
+    """The model that is requested, and what is requested of it.
+
+    ``model`` is the name that the client uses. ``further`` are the deployments of all other models that the request
+    names: its provider may choose any of these models. ``decided_by`` is the reason why a deployment serves a request
+    without a model; it is empty for all other requests.
+    """
 
     model: str = ""
     stream: bool = False
     wants_usage: bool = False
     demand: Demand = Demand()
     further: Sequence[Deployment] = ()
-    """The deployments of all other models that the request names. Its provider may choose any of these models."""
     decided_by: str = ""
-    """The reason why a deployment serves a request without a model. Empty for all other requests."""
 
 
 @dataclass(slots=True)
 class ObjectUse:
-    """What the request does to the objects of the provider's account."""
+    """What the request does to the objects of the provider's account.
+
+    ``pin`` is the deployment that holds the objects that the request names. ``is_stored``: the provider stores what the
+    request makes. ``is_filtered``: the request asks for a list of which the client gets only the team's own objects.
+    ``made_family`` is the family of the objects that the request makes, if it is not the family of its operation.
+    """
 
     operation: Operation = Operation(Act.ASK)
     pin: Deployment | None = None
-    """The deployment that holds the objects that the request names."""
     is_stored: bool = True
-    """Whether the provider stores what the request makes."""
     is_filtered: bool = False
-    """Whether the request asks for a list of which the client gets only the team's own objects."""
     made_family: str = ""
-    """The family of the objects that the request makes, if it is not the family of its operation."""
 
 
 @dataclass(slots=True)
 class Planned:
-    """The decision about the request's layout. ``plan`` is None on paths where nothing is planned."""
+    """The decision about the request's layout.
+
+    ``plan`` is None on paths where nothing is planned. ``was_retried``: the upstream refused the layout, and the
+    client's own request replaced it. ``result`` is what the planner got from the end of the exchange. ``assembled`` is
+    the request that was planned, if it was assembled from structured context.
+    """
 
     mode: Mode = Mode.PASSTHROUGH
     reason: str = Reason.NOT_CHAT
     plan: Plan | None = None
     was_retried: bool = False
-    """Whether the upstream refused the layout, and the client's own request replaced it."""
     result: PlanResult = PlanResult()
-    """The result that the planner got from the end of the exchange."""
     assembled: AssembledChat | None = field(default=None, compare=False, repr=False)
-    """The request that was planned, if it was assembled from structured context."""
 
 
 @dataclass(slots=True)

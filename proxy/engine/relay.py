@@ -124,13 +124,12 @@ class AnswerRelay:
     _client: Client
     _ports: Ports
     _conclusion: Conclusion
-    _panels: PanelAnswers | None = None
-    """If they are given, the model's calls of panels are answered."""
+    _panels: PanelAnswers | None = None  # if they are given, the model's calls of panels are answered
     _refused_edits: OurEdit = OurEdit.NONE
     _said: Refusal = NO_WORDS
     _on_accepted: Accepted | None = None
+    # The shares of the budget of the context window that are still to be tried.
     _shares: Sequence[float] = (1.0, 0.75, 0.5)
-    """The shares of the budget of the context window that are still to be tried."""
     _further: ContinuedAnswer | None = None
     _source: Answer | TellsUsage | None = None
 

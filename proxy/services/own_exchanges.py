@@ -91,15 +91,12 @@ _COUNTED_MORE = 1.3
 
 
 class OwnEnding(StrEnum):
-    """How an exchange of the proxy's own ended."""
+    """How an exchange of the proxy's own ended. What each ending means stands in ``grafana/METRICS.md``."""
 
     ANSWERED = "answered"
     REFUSED = "refused"
-    """The upstream refused it, or did not answer."""
     DENIED = "denied"
-    """The team's budget or rate limit leaves no room for it."""
     CAPPED = "capped"
-    """It could have passed the team's cap of the day."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,16 +217,18 @@ SEEN = "Thank you. I know the state of the project now."
 
 
 class PanelForm(StrEnum):
-    """The way in which a session is sent, and in which the proxy then handles it."""
+    """The way in which a session is sent, and in which the proxy then handles it.
+
+    ``UNTOUCHED``: the panels are messages in front of the conversation, in the client's order, and the proxy forwards
+    them untouched. ``CONTEXT``: the same messages, which the proxy lays out as far as it understands them. ``PANELS``:
+    the panels are structured context, and the proxy puts them into the conversation. ``FREEZING``: the same, and old
+    parts of the conversation are frozen.
+    """
 
     UNTOUCHED = "context messages, as they come"
-    """The panels as messages in front of the conversation, in the client's order; the proxy forwards them untouched."""
     CONTEXT = "context messages, planned"
-    """The same messages. The proxy lays them out as far as it understands them."""
     PANELS = "live panels"
-    """As structured context: the panels are sent separately from the conversation, and the proxy puts them into it."""
     FREEZING = "live panels, freezing"
-    """The same as ``PANELS``, and old parts of the conversation are frozen."""
 
     @property
     def has_panels(self) -> bool:

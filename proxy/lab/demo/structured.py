@@ -413,18 +413,18 @@ def _git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
 
 
 class TurnForm(StrEnum):
-    """The way in which a turn is sent, and the files in it."""
+    """The way in which a turn is sent (messages of an editor chat, or structured context), and the files in it.
+
+    ``EDITOR_ALL`` and ``FULL_ALL``: the full text of every file of the session, and no symbols. ``SYMBOLS``: the full
+    text of the selected files, and the symbols of the others. ``EDITOR_SELECTED`` and ``FULL_SELECTED``: the full text
+    of the selected files; the others are not shown.
+    """
 
     EDITOR_ALL = "editor, all files"
-    """As messages of an editor chat, with the full text of every file of the session."""
     FULL_ALL = "structured, all files"
-    """As structured context: the same full texts, no symbols."""
     SYMBOLS = "structured, symbols"
-    """As structured context: the full text of the selected files, and the symbols of the others."""
     EDITOR_SELECTED = "editor, selected"
-    """As messages of an editor chat, with the full text of the selected files. The others are not shown."""
     FULL_SELECTED = "structured, selected"
-    """As structured context: the same full texts. The other files are not shown."""
 
     @property
     def is_structured(self) -> bool:

@@ -144,12 +144,12 @@ class ErrorEvents:
 
     _redaction: Redaction
     _cutter: EventCutter = field(default_factory=EventCutter)
+    # Whether pieces of a long event have come, and the event has not ended.
     _is_long: bool = False
-    """Whether pieces of a long event have come, and the event has not ended."""
+    # The bytes of a long event that have not passed, because an error begins or may begin in them.
     _waiting: bytes = b""
-    """The bytes of a long event that have not passed, because an error begins or may begin in them."""
+    # Whether the rest of the long event belongs to an error that was replaced, and is dropped.
     _is_dropping: bool = False
-    """Whether the rest of the long event belongs to an error that was replaced, and is dropped."""
 
     def feed(self, chunk: bytes) -> bytes:
         """Take a chunk; returns what may be passed on: whole events, and pieces of long ones."""
@@ -215,8 +215,8 @@ class ErrorBody:
     """One body."""
 
     _redaction: Redaction
+    # The bytes that have not passed, because an error begins or may begin in them.
     _waiting: bytes = b""
-    """The bytes that have not passed, because an error begins or may begin in them."""
     _is_searched: bool = False
 
     def feed(self, chunk: bytes) -> bytes:
