@@ -46,7 +46,7 @@ from proxy.protocol.request.reader import Route
 from proxy.protocol.request.transcript import Transcript
 from proxy.protocol.wire.json_body import Unreadable
 
-VERSION: Final = 14
+VERSION: Final = 15
 
 # The suffixes by which a cache model may tell lives apart within a scope (``MarkerCache``).
 _LIVES: Final = (b"", b"/5m", b"/1h")

@@ -43,15 +43,14 @@ from proxy.protocol.wire.json_body import folded, scan_members, small_value
 
 
 class Tool(StrEnum):
-    """The kinds by which a provider's own tools are billed."""
+    """The kinds by which a provider's own tools are billed. ``CONTAINER`` is code in a container that is made for the
+    request. Of ``READING`` only the tokens that the tool adds are billed: pages, answers of an MCP server."""
 
     SEARCH = "search"
     FILES = "files"
     CODE = "code"
     CONTAINER = "container"
-    """Code in a container that is made for the request."""
     READING = "reading"
-    """Only the tokens that the tool adds are billed: pages, answers of an MCP server."""
 
 
 @dataclass(frozen=True, slots=True)
