@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.examples import examples
+from tests.examples import chosen, examples, sampled
 from tests.fuzz.billing import CountingProvider
 from tests.fuzz.spending import BUDGET_USD, Request, Worlds, flac, form, sent, spend, spending_worlds, wav
 from tests.redis_server import BRISK, redis_server
@@ -51,12 +51,12 @@ def billed(priced: Priced, request: Request, how: str, *, rounds: int, at_once: 
 
 @pytest.mark.parametrize(
     ("how", "request_"),
-    [
+    sampled([
         ("thinks", chat(leaves_s=0.8, stream=True, max_tokens=300)),
         ("thinks", chat("/v1/messages", leaves_s=0.8, stream=True, max_tokens=300)),
         ("late", chat()), ("late", chat(stream=True, max_tokens=500)), ("gateway", chat()),
         ("breaks", chat(max_tokens=200)),
-    ],
+    ], 2),
     ids=["hidden thinking", "hidden thinking of messages", "timeout", "timeout of a stream", "gateway", "broken line"],
 )  # fmt: skip
 def test_what_was_sent_and_not_answered_is_paid_for(priced: Priced, how: str, request_: Request) -> None:
@@ -78,7 +78,7 @@ def test_sound_lasts_as_long_as_its_file_says(priced: Priced) -> None:
     assert statuses.count(200) >= 10, "a file is booked as what it lasts"
 
 
-@pytest.mark.parametrize("fails", ["late", "gateway"])
+@pytest.mark.parametrize("fails", chosen(["late", "gateway"], "gateway"))
 def test_every_attempt_of_a_request_fits_what_was_set_aside(priced: Priced, fails: str) -> None:
     # One call takes more than a third of the budget, so that three of them do not fit.
     usd, statuses = billed(priced, chat(max_tokens=2000), fails, rounds=1, at_once=1)
