@@ -57,29 +57,28 @@ _PAUSE_S = 1.0
 
 @dataclass(slots=True)
 class Arrival:
-    """The request as it arrived. ``path`` starts after ``/v1``. ``opened`` is a reading of the monotonic clock."""
+    """The request as it arrived. ``path`` starts after ``/v1``. ``opened`` is a reading of the monotonic clock.
+
+    ``id`` is unique across workers. ``size`` is the bytes of the request's body, as far as they are known. ``keys`` are
+    the credentials that the client sent: everything that is logged or stored about the exchange is searched for them.
+    ``addressed`` is the model that the request's address names in addition to the path; it takes precedence over the
+    model in the body. ``named`` is the client's id for its request (``x-request-id``), empty if it gave none.
+    ``trace`` is the trace from the client's header ``traceparent``. ``tells_id``: the request's id is sent to the
+    upstream, the client's own id or else the proxy's.
+    """
 
     method: str
     path: str
     now: float
     id: str = field(default_factory=lambda: "sx-" + os.urandom(8).hex())
-    """Unique across workers."""
     opened: float = field(default_factory=perf_counter)
     size: int = 0
-    """Bytes of the request's body, as far as they are known."""
     is_chat: bool = False
     keys: tuple[str, ...] = field(default=(), repr=False)
-    """The credentials that the client sent. Everything that is logged or stored about the exchange is searched for
-    them."""
     addressed: str = ""
-    """The model that the request's address names in addition to the path. It takes precedence over the model in the
-    body."""
     named: str = ""
-    """The client's id for its request (``x-request-id``). Empty if it gave none."""
     trace: str = ""
-    """The trace of the request, from the client's header ``traceparent``."""
     tells_id: bool = False
-    """Whether the request's id is sent to the upstream: the client's own id, or else the proxy's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class BudgetAlerts:
     async def look(self, budgets: Sequence[tuple[str, Rule]], now: float) -> None:
         """Read what is left of these budgets, each with its team, and forget all others. Without this, a worker would
         know only what its own requests have shown. It does not wait for a store that is away."""
+        budgets = [(team, rule) for team, rule in budgets if _is_shown(rule)]
         for team, rule in budgets:
             booking = booked(rule, NOTHING, now)
             if (balance := await self._store_client.balance(team, booking.charge)) is not None:
@@ -129,10 +130,15 @@ class BudgetAlerts:
 
     def _see(self, team: str, booking: Booking, balance: Balance) -> None:
         rule, window = booking.rule, booking.window
-        if rule.unit == "usd" and rule.hard is not None and not rule.whom:
+        if _is_shown(rule) and rule.hard is not None:
             # A rolling window has no end.
             until = inf if window.resets_at is None or window.within else window.resets_at
             self._remaining[team, rule.id] = ((rule.hard - balance.spent) / NANOS_PER_USD, until)
+
+
+def _is_shown(rule: Rule) -> bool:
+    """Whether a metric shows what is left of the budget. What is left for each user or model would be too many."""
+    return rule.unit == "usd" and rule.hard is not None and not rule.whom
 
 
 def header_text(text: str) -> str:
