@@ -22,7 +22,7 @@ from dataclasses import asdict
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from signal import SIGINT, default_int_handler, getsignal, signal
+from signal import SIG_IGN, SIGINT, default_int_handler, getsignal, signal
 from typing import Any, NoReturn
 
 import orjson
@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from proxy import __version__, leave
+from proxy import __version__
 from proxy.app.settings import ConfigError, places, refuse_shadowed
 from proxy.kit.messages import visible
 from proxy.kit.value import dataclass
@@ -99,7 +99,7 @@ def _loaded_for_good(name: str) -> Any:
     stay in memory, so garbage collection is avoided here: it would take a tenth of the start time."""
     gc.disable()
     found = command_of(name)
-    if getsignal(SIGINT) is leave:
+    if getsignal(SIGINT) != SIG_IGN:  # a process in the background ignores interrupts
         signal(SIGINT, default_int_handler)
     gc.freeze()
     gc.enable()

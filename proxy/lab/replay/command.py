@@ -32,7 +32,6 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from proxy import leave
 from proxy.app.factories import load_context_texts
 from proxy.cli import (
     Output,
@@ -45,6 +44,7 @@ from proxy.cli import (
 )
 from proxy.context.session import AssemblyOptions
 from proxy.hookspecs import build_plugin_manager, recognisers, symbol_indexer
+from proxy.kit import leave
 from proxy.kit.modes import Mode
 from proxy.lab import Step, Trace, TraceError, find_traces, read_trace, without_prompts
 from proxy.lab.replay import AS_SENT, OURS, SYSTEM_LAST, Result, Setting, Summary, counted_once, replay, summary

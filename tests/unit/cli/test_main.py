@@ -73,7 +73,7 @@ def test_only_the_command_that_is_run_is_imported() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
-_SCRIPT = f"{sys.executable} -c 'import sys, proxy; sys.exit(proxy.main())'"
+_SCRIPT = f"{sys.executable} -c 'import sys, proxy.kit; sys.exit(proxy.kit.main())'"
 _INTERRUPTED = """
 import os, signal, sys
 from importlib.metadata import entry_points

@@ -252,7 +252,7 @@ sys.meta_path.insert(0, Interrupting())
 def test_an_interrupt_of_all_processes_of_a_comparison_is_quiet(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(_INTERRUPTING)
     (script := tmp_path / "stratiform.py").write_text(
-        "import sys, proxy\nif __name__ == '__main__':\n    sys.exit(proxy.main())\n"
+        "import sys, proxy.kit\nif __name__ == '__main__':\n    sys.exit(proxy.kit.main())\n"
     )
     command = [sys.executable, str(script), "replay", str(folder), "--compare"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
