@@ -86,7 +86,9 @@ class Machine(RuleBasedStateMachine):
         answer = self.run(self.store.reserve(ask, self.now))
         self.expire()
         if before is not None:
-            assert isinstance(answer, Granted), "known: granted as before"
+            assert isinstance(answer, Granted), "known: granted as before, and held on to"
+            if before.state == "open":
+                before.expires_at = max(before.expires_at, self.now + LEASE_S)
             return
         fits = self.taken() + amount <= self.limit
         assert isinstance(answer, Granted) == fits

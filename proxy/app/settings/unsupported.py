@@ -144,6 +144,10 @@ CHANGES: Mapping[str, Mapping[str, str]] = {
     },
     "general_settings": {
         "litellm_key_header_name": "keys come in the headers that stratiform documents",
+        **_all(
+            "clients cannot choose where a request goes",
+            "allowed_client_side_s3_buckets allowed_client_side_s3_endpoint_urls",
+        ),
         **_all("these paths are not served", "pass_through_endpoints use_client_credentials_pass_through_routes"),
         **_all(
             "on http a client's headers pass; its credentials, and whose account pays, with its own key alone",
@@ -249,9 +253,10 @@ HARMLESS: Mapping[str, frozenset[str]] = {
         "coordination_redis dangerously_permit_weak_or_unset_master_key database_args default_team_disabled "
         "drain_endpoint_token expose_fallback_errors_to_caller hide_default_credentials_hint litellm_license otel "
         "pass_through_request_timeout passthrough_managed_object_ids responses_websocket_session_limit_seconds "
-        "scheduled_job_stagger search_tools store_model_in_db store_prompts_in_spend_logs supported_db_objects "
+        "scheduled_job_stagger search_tools skill_scanner store_model_in_db store_prompts_in_spend_logs supported_db_objects "
         "token_rate_limit_type tracing track_unmanaged_batch_cost trusted_proxy_ranges ui_access_mode "
-        "use_redis_transaction_buffer use_shared_health_check use_spend_logs_partitioning use_x_forwarded_for "
+        "use_redis_transaction_buffer use_shared_health_check use_spend_logs_ledger use_spend_logs_partitioning "
+        "use_x_forwarded_for "
         "user_api_key_cache_max_size user_api_key_cache_ttl user_mcp_management_mode "
         "require_end_user_mcp_access_defined require_key_mcp_access_defined "
         "skip_batch_input_file_rate_limiting_for_models skip_batch_input_file_rate_limiting_for_providers"
