@@ -541,8 +541,7 @@ class ContextSession:
 
 
 def _behind(whole: RuledHistory, held: Sequence[Panel], tokens: Callable[[Turn], int]) -> float:
-    """About how many tokens of the conversation stand behind the parts that were frozen before, estimated from its
-    bytes."""
+    """About how many tokens of the conversation stand behind the parts that were frozen before, by its bytes."""
     turns = whole.conversation.turns
     share = 1.0 - sum(len(chunk.content) for chunk in held) / max(1, sum(len(turn.bare) for turn in turns))
     return max(0.0, share) * sum(map(tokens, turns))

@@ -86,10 +86,10 @@ class PromptRecord(Struct, frozen=True, array_like=True):
     its end in tokens from the beginning, its place on the wire, and the index of its kind and key in ``names``. ``at``
     is in seconds. ``parameters`` are digests of the request's other members, by their names. ``lines`` are the lines of
     system texts, by the index of the piece. ``stops`` are the ends, in tokens and ascending, up to which a provider
-    that keeps prompts only at markers keeps this one; up to ``long`` it does so for its longer life, because markers
-    of the longer life stand in front of others. ``stored`` is the number of
-    tokens of the prompt that the provider holds (-1: unknown; then the cache's rules give it). ``scale`` is how many
-    tokens the provider counts for one of these (0: unknown).
+    that keeps prompts only at markers keeps this one; up to ``long`` it does so for its longer life, because markers of
+    the longer life stand in front of others. ``stored`` is the number of tokens of the prompt that the provider holds
+    (-1: unknown; then the cache's rules give it). ``scale`` is how many tokens the provider counts for one of these (0:
+    unknown).
     """
 
     at: float = 0.0
